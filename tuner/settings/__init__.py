@@ -1,0 +1,1 @@
+"""Settings: what may be set, what may be searched, and where both are read from."""
