@@ -1,4 +1,7 @@
-"""Randomness as a function of (seed, epoch, image id): nothing to save, nothing that workers can shift."""
+"""Randomness as a function of (seed, epoch, image id).
+
+There is no generator whose state could be lost at a crash or shifted by a worker more or less.
+"""
 
 import hashlib
 from collections.abc import Iterable
@@ -48,7 +51,7 @@ def keyed_uniform(
 ) -> NDArray[np.float64]:
     """Return one float64 in [0, 1) per key, shape (n,)."""
     bits = keyed_bits(keys, seed=seed, epoch=epoch, stream=stream)
-    return (bits >> np.uint64(11)) * 2.0**-53
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def epoch_order(keys: NDArray[np.uint64], *, seed: int, epoch: int) -> NDArray[np.int64]:
