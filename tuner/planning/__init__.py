@@ -1,0 +1,1 @@
+"""What the machine has, and how the trials share it."""

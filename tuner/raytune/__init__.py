@@ -1,0 +1,1 @@
+"""Runs jobs on Ray Tune. The only package that imports ray."""
