@@ -9,6 +9,8 @@ TunerError                 exit code
 └── RunError               1   the run ended without a usable result
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import ClassVar
 
 
@@ -55,3 +57,9 @@ class RunError(TunerError):
     """The run ended without a usable result."""
 
     exit_code = 1
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``; did you mean X?`` for the known name nearest to `name`, or nothing where none is near."""
+    nearest = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {nearest[0]}?" if nearest else ""

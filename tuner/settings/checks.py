@@ -1,0 +1,151 @@
+"""What makes settings wrong beyond one value's own bounds: unknown names and conflicts."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import inf
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from tuner.errors import did_you_mean
+from tuner.settings.wording import allowed, is_text, shown
+
+LATER_KEYS = {
+    "data.train_labels": "the csv and list sources",
+    "data.validation_labels": "the csv and list sources",
+    "data.mining_labels": "mining",
+    "data.test_root": "tuner.predict",
+    "data.cache": "the decoded cache",
+    "data.use": "the hand-over on all images",
+    "model.weights": "pretrained weights",
+    "train.ema_decay": "averaged weights",
+    "mining.hard_fraction": "mining",
+    "mining.start_fraction": "mining",
+    "mining.end_fraction": "mining",
+    "mining.score": "mining",
+    "mining.noise_guard": "mining",
+    "search.time_budget_s": "time budgets",
+    "search.patience": "time budgets",
+    "search.stall_timeout_s": "the stall watch",
+    "search.keep_best": "the confirm stage",
+    "search.confirm_top": "the confirm stage",
+    "search.confirm_seeds": "the confirm stage",
+    "search.points": "given first trials",
+    "resources.disk_budget_gb": "the disk plan",
+    "resources.address": "clusters",
+    "resources.dashboard": "the dashboard",
+}
+LATER_CHOICES = {
+    "data.source": ("csv", "list", "torchvision"),
+    "search.sampler": ("rung_gp", "gp", "cmaes", "grid"),
+}
+LATER_ABOVE = {
+    "mining.ratio": (0, "mining"),
+    "resources.gpus_per_trial": (1, "a trial on several GPUs"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One mistake: the keys it stands on and the line that tells it."""
+
+    keys: tuple[str, ...]
+    line: str
+
+
+def unknown_key(key: str, known: Iterable[str]) -> str:
+    """The line for a key that is no setting: what it waits for, or the nearest one."""
+    if key in LATER_KEYS:
+        return f"{key}: not available yet (comes with {LATER_KEYS[key]}); remove it"
+    known = list(known)
+    by_last_part = [name for name in known if name.split(".")[-1] == key.split(".")[-1]]
+    near = did_you_mean(key, known) or did_you_mean(key, by_last_part)
+    if not near and len(by_last_part) == 1:
+        near = f"; did you mean {by_last_part[0]}?"
+    return f"{shown(key)}: no such setting{near or '; --help lists them all'}"
+
+
+def wrong_value(key: str, field: FieldInfo, value: Any) -> str:
+    """The line for a value that its key does not take: why, and what it takes."""
+    reason, words = "not allowed", allowed(field)
+    limit, feature = LATER_ABOVE.get(key, (inf, ""))
+    if isinstance(value, str) and value in LATER_CHOICES.get(key, ()):
+        reason = "comes with a later version"
+    elif isinstance(value, int | float) and value > limit:
+        reason = f"{feature} comes with a later version"
+    if is_text(field) and value is not None and not isinstance(value, str):
+        words = f"{words} (in quotes where it looks like something else)"
+    return f"{key}: {reason} ({shown(value)}); use {words}"
+
+
+def find_conflicts(possible: Mapping[str, Sequence[Any]]) -> list[Problem]:
+    """The rules between settings that some combination of the possible values breaks.
+
+    Args:
+        possible: For each dotted key the values it may have, one where it is fixed. A rule
+            whose keys are not all given is not asked.
+    """
+    found = []
+    for keys, rule in RULES.items():
+        combinations = product(*(possible.get(key, ()) for key in keys))
+        line = next((line for values in combinations if (line := rule(*values))), None)
+        if line:
+            found.append(Problem(keys, line))
+    return found
+
+
+def grace_epochs(asked: float | str, epochs: int) -> float:
+    """`search.grace_epochs` in epochs: ``auto`` is a seventeenth of the run, at least one."""
+    return max(1, round(epochs / 17)) if isinstance(asked, str) else asked
+
+
+def _grace_within_run(grace: float | str, epochs: int) -> str | None:
+    if grace_epochs(grace, epochs) <= epochs:
+        return None
+    return f"search.grace_epochs: {grace} is above train.epochs ({epochs}); use at most {epochs}"
+
+
+def _reports_meet_rungs(report: float | None, grace: float | str, epochs: int) -> str | None:
+    if report is None:
+        return None
+    if report > epochs:
+        return (
+            f"train.report_epochs: {report} is above train.epochs ({epochs}); use at most {epochs}"
+        )
+    length = grace_epochs(grace, epochs)
+    count = round(length / report)
+    if count >= 1 and abs(count * report - length) <= 1e-9 * length:
+        return None
+    return (
+        f"train.report_epochs: {report} does not divide search.grace_epochs ({length}); "
+        f"use {length} or {length} divided by a whole number"
+    )
+
+
+def _slices_within_batch(accumulate: int, batch: int) -> str | None:
+    if accumulate <= batch:
+        return None
+    return (
+        f"train.accumulate_steps: {accumulate} is above train.batch_size ({batch}); "
+        f"use at most {batch}"
+    )
+
+
+def _root_with_folder(root: str | None, source: str) -> str | None:
+    if source == "folder" and root is None:
+        return "data.root: missing (null); data.source=folder needs a folder, data.root=FOLDER"
+    if source == "generated" and root is not None:
+        return (
+            f"data.root: not used by data.source=generated ({shown(root)}); "
+            "add data.source=folder or data.root=null"
+        )
+    return None
+
+
+RULES: Mapping[tuple[str, ...], Callable[..., str | None]] = {
+    ("search.grace_epochs", "train.epochs"): _grace_within_run,
+    ("train.report_epochs", "search.grace_epochs", "train.epochs"): _reports_meet_rungs,
+    ("train.accumulate_steps", "train.batch_size"): _slices_within_batch,
+    ("data.root", "data.source"): _root_with_folder,
+}

@@ -1,0 +1,310 @@
+"""Every setting that exists: its type, unit, default and bounds, as frozen models.
+
+A setting is known by its dotted key (``optim.lr``) in files, on the command line and in studies.
+`Config.with_overrides` is the one way to change settings, and checks them all.
+"""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic.fields import FieldInfo
+
+from tuner.errors import SettingsError
+from tuner.settings.checks import Problem, find_conflicts, grace_epochs, unknown_key, wrong_value
+
+Text = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$")]
+Count = Annotated[int, Ge(1)]
+CountOrZero = Annotated[int, Ge(0)]
+Positive = Annotated[float, Gt(0)]
+NotNegative = Annotated[float, Ge(0)]
+Share = Annotated[float, Ge(0), Lt(1)]
+Seed = Annotated[int, Ge(0), Le(2**31 - 1)]  # numpy takes 32 bits; room is left to count up from it
+
+
+class Section(BaseModel):
+    """One group of settings, the part of a dotted key before the dot."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class DataConfig(Section):
+    """Where images come from and how they are read."""
+
+    source: Literal["generated", "folder"] = Field(
+        default="generated", description="generated photo-like set, or a folder of class folders"
+    )
+    root: Text | None = Field(
+        default=None, description="folder of the images, where source is folder"
+    )
+    validation_fraction: Annotated[float, Gt(0), Lt(1)] = Field(
+        default=0.2,
+        description="share of each class held out where the folder has no validation split",
+    )
+    split_seed: Seed = Field(default=0, description="seed of that draw, and of data.limit")
+    limit: Count | None = Field(default=None, description="images used per split; null is all")
+    image_size: Annotated[int, Ge(8), Le(4096)] = Field(
+        default=64, description="side of the square the model sees, pixels"
+    )
+    decoder: Literal["cv2", "pil"] = Field(
+        default="cv2", description="library that decodes the images"
+    )
+    on_bad_image: Literal["fail", "skip"] = Field(
+        default="fail", description="what an unreadable image does: end the run, or be left out"
+    )
+    cache_root: Text | None = Field(
+        default=None, description="folder of the generated set; null is <output>/.cache"
+    )
+
+
+class AugmentConfig(Section):
+    """Random changes to training images."""
+
+    crop: Literal["none", "pad", "resized"] = Field(
+        default="none", description="random crop: of the padded image, or of a random size"
+    )
+    flip: bool = Field(default=False, description="mirror half of the images left to right")
+    rotate90: bool = Field(
+        default=False, description="turn each image by 0, 90, 180 or 270 degrees"
+    )
+
+
+class LoaderConfig(Section):
+    """Processes that read images; they change the speed, never the result."""
+
+    num_workers: CountOrZero = Field(
+        default=0, description="reading processes per trial; 0 reads inline"
+    )
+    prefetch_factor: Count = Field(default=2, description="batches each worker reads ahead")
+
+
+class ModelConfig(Section):
+    """The network."""
+
+    name: Text = Field(
+        default="resnet8_s2",
+        description="lenet, resnet8, resnet8_s2, resnet20, resnet20_s2 or a torchvision classifier",
+    )
+    ghost_batch_size: Annotated[int, Ge(2)] = Field(
+        default=32, description="images over which BatchNorm takes its statistics"
+    )
+
+
+class OptimConfig(Section):
+    """The optimizer and its learning rate over the run."""
+
+    name: Literal["sgd", "adam", "adamw"] = Field(
+        default="sgd", description="optimizer (sgd: Nesterov)"
+    )
+    lr: Positive = Field(default=0.1, description="peak learning rate, per optimizer step")
+    momentum: Share = Field(
+        default=0.9, description="momentum of sgd, first beta of adam and adamw"
+    )
+    weight_decay: NotNegative = Field(
+        default=5e-4, description="decay of weights, not of biases and norms"
+    )
+    schedule: Literal["cosine", "constant", "step"] = Field(
+        default="cosine", description="course of the learning rate after the warm-up"
+    )
+    warmup_fraction: Share = Field(
+        default=0.1, description="share of the run the rate takes to its peak"
+    )
+
+
+class TrainConfig(Section):
+    """One training run."""
+
+    epochs: Count = Field(default=9, description="passes over the training images")
+    report_epochs: Positive | None = Field(
+        default=None, description="epochs between evaluations; null is search.grace_epochs"
+    )
+    batch_size: Count = Field(default=128, description="images per optimizer step")
+    accumulate_steps: Count = Field(
+        default=1, description="slices a step is cut into, to save memory"
+    )
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
+        default="auto", description="arithmetic; auto is fp32 on a CPU, bf16 or fp16 on a GPU"
+    )
+    label_smoothing: Share = Field(
+        default=0.0, description="share of the target spread over all classes"
+    )
+    clip_norm: Positive | None = Field(
+        default=None, description="largest gradient norm; null is no limit"
+    )
+    seed: Seed = Field(default=0, description="seed of weights, order and augmentation")
+
+
+class MiningConfig(Section):
+    """Training on hard images more often."""
+
+    ratio: Literal[0] = Field(
+        default=0, description="images of a mining epoch per hard image; 0 is off"
+    )
+
+
+class SearchConfig(Section):
+    """How settings are proposed, compared and stopped."""
+
+    trials: Count = Field(default=12, description="configurations tried")
+    metric: Literal["top1", "top5", "validation_loss"] = Field(
+        default="top1", description="what decides"
+    )
+    sampler: Literal["auto", "tpe", "random", "qmc"] = Field(
+        default="auto", description="how the next configuration is proposed; auto is tpe"
+    )
+    scheduler: Literal["asha", "asha_stopping", "none"] = Field(
+        default="asha", description="what ends poor trials early: promotion, stopping, or nothing"
+    )
+    grace_epochs: Positive | Literal["auto"] = Field(
+        default="auto",
+        description="epochs before a trial may be stopped; auto is train.epochs / 17",
+    )
+    reduction_factor: Annotated[int, Ge(2)] = Field(
+        default=3, description="one in this many trials goes on from each rung"
+    )
+    max_concurrent: Count | Literal["auto"] = Field(
+        default="auto", description="trials side by side; auto is as many as the machine holds"
+    )
+    max_failures: CountOrZero = Field(default=2, description="times a failed trial is tried again")
+    max_restarts: CountOrZero = Field(default=2, description="times a lost Ray is started again")
+    seed: Seed = Field(default=0, description="seed of the proposals")
+
+    @property
+    def direction(self) -> Literal["maximize", "minimize"]:
+        """Which way the metric improves."""
+        return "minimize" if self.metric == "validation_loss" else "maximize"
+
+
+class ResourcesConfig(Section):
+    """What one trial gets of the machine."""
+
+    cpus_per_trial: Positive = Field(
+        default=1, description="CPUs per trial; its torch threads, rounded down"
+    )
+    gpus_per_trial: Annotated[float, Ge(0), Le(1)] | Literal["auto"] = Field(
+        default="auto",
+        description="GPUs per trial, a share allowed; auto is 1 where there is a GPU, or 0",
+    )
+
+
+class Config(Section):
+    """All settings of one training run and of the search around it."""
+
+    data: DataConfig = DataConfig()
+    augment: AugmentConfig = AugmentConfig()
+    loader: LoaderConfig = LoaderConfig()
+    model: ModelConfig = ModelConfig()
+    optim: OptimConfig = OptimConfig()
+    train: TrainConfig = TrainConfig()
+    mining: MiningConfig = MiningConfig()
+    search: SearchConfig = SearchConfig()
+    resources: ResourcesConfig = ResourcesConfig()
+
+    @property
+    def grace_epochs(self) -> float:
+        """The setting `search.grace_epochs` with ``auto`` worked out."""
+        return grace_epochs(self.search.grace_epochs, self.train.epochs)
+
+    @property
+    def report_epochs(self) -> float:
+        """The setting `train.report_epochs` with ``null`` worked out."""
+        return self.train.report_epochs or self.grace_epochs
+
+    def with_overrides(self, overrides: Mapping[str, Any]) -> "Config":
+        """These settings with some changed, all of them checked.
+
+        Args:
+            overrides: Values by dotted key, such as ``{"optim.lr": 0.1}``.
+
+        Raises:
+            SettingsError: One line for each unknown key, wrong value and conflict.
+        """
+        values = flatten(self) | dict(overrides)
+        if problems := find_problems(values):
+            raise SettingsError(*(problem.line for problem in problems))
+        return Config.model_validate(_nested(values))
+
+    def to_json(self) -> str:
+        """The settings as one JSON text, that `from_json` reads back equal."""
+        return self.model_dump_json()
+
+    @classmethod
+    def from_json(cls, text: str) -> "Config":
+        """The settings that `to_json` wrote, checked again.
+
+        Raises:
+            SettingsError: Where a key or value of the text is not allowed now.
+        """
+        sections: dict[str, dict[str, Any]] = json.loads(text)
+        return cls().with_overrides(
+            {
+                f"{name}.{key}": value
+                for name, keys in sections.items()
+                for key, value in keys.items()
+            }
+        )
+
+
+def flatten(config: Config) -> dict[str, Any]:
+    """All values by dotted key, in the order of the models."""
+    sections: dict[str, dict[str, Any]] = config.model_dump()
+    return {
+        f"{name}.{key}": value for name, keys in sections.items() for key, value in keys.items()
+    }
+
+
+def to_overrides(config: Config) -> list[str]:
+    """The settings as ``key=value`` texts, that the command line reads back equal."""
+    return [f"{key}={_as_argument(value)}" for key, value in flatten(config).items()]
+
+
+@cache
+def known_fields() -> Mapping[str, FieldInfo]:
+    """Every setting's declaration by dotted key."""
+    return {
+        f"{section}.{name}": field
+        for section, holder in Config.model_fields.items()
+        for name, field in type(holder.default).model_fields.items()
+    }
+
+
+def find_problems(values: Mapping[str, Any]) -> list[Problem]:
+    """Every mistake in values by dotted key; a key not given counts with its default."""
+    fields = known_fields()
+    unknown = [Problem((key,), unknown_key(key, fields)) for key in values if key not in fields]
+    wrong = _wrong_values({key: value for key, value in values.items() if key in fields})
+    refused = {key for problem in wrong for key in problem.keys}
+    possible = {
+        key: (values.get(key, field.default),)
+        for key, field in fields.items()
+        if key not in refused
+    }
+    return [*unknown, *wrong, *find_conflicts(possible)]
+
+
+def _wrong_values(values: Mapping[str, Any]) -> list[Problem]:
+    try:
+        Config.model_validate(_nested(values))
+    except ValidationError as error:
+        # A union reports each of its members; the first two parts of a place are the key.
+        keys = dict.fromkeys(".".join(map(str, each["loc"][:2])) for each in error.errors())
+        return [Problem((key,), wrong_value(key, known_fields()[key], values[key])) for key in keys]
+    return []
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    sections: dict[str, dict[str, Any]] = {}
+    for key, value in values.items():
+        section, name = key.split(".")
+        sections.setdefault(section, {})[name] = value
+    return sections
+
+
+def _as_argument(value: Any) -> str:
+    # Text goes as it is; in quotes where it would be read as null or as quoted text.
+    if isinstance(value, str) and value != "null" and not value.startswith('"'):
+        return value
+    return json.dumps(value)
