@@ -1,0 +1,1 @@
+"""Train one configuration: models, the optimizer step, evaluation, checkpoints and the loop."""
