@@ -1,0 +1,185 @@
+"""What lies in a folder of images: splits, classes and files, and what was passed over."""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.errors import DataError
+
+VALIDATION_NAMES = ("val", "validation", "valid", "test")
+IMAGE_SUFFIXES = frozenset(
+    (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
+    + (".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".avif")
+)
+SYSTEM_NAMES = frozenset(("thumbs.db", "desktop.ini", "__macosx"))
+CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")  # surrogates stand for bytes outside UTF-8
+
+Classes = dict[str, list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The images of each class in natural class order, as paths relative to the root.
+
+    `validation` is None where the folder holds classes but no split.
+    """
+
+    train: Classes
+    validation: Classes | None
+    notes: tuple[str, ...]
+
+
+def list_folder(root: Path) -> Listing:
+    """Return the images under `root`: `train/` and `val/` (see VALIDATION_NAMES), or only classes.
+
+    Raises:
+        DataError: No folder, bad links and names, or else too few classes, empty class folders,
+            classes that training lacks; all of a kind at once.
+    """
+    if not root.is_dir():
+        what = "is not a folder" if root.exists() else "does not exist"
+        raise DataError(f"data.root: '{root}' {what}; give a folder with one folder per class")
+    walk = _Walk(root)
+    names = walk.class_folders("")
+    train_name, validation_name = _split_names(names)
+    notes, validation = [], None
+    if train_name is None:
+        train = walk.classes("", names)
+    else:
+        train = walk.classes(train_name, walk.class_folders(train_name))
+        if unused := [name for name in names if name not in (train_name, validation_name)]:
+            notes.append(f"data.root: folders not used: {some(unused)}")
+    if validation_name is not None:
+        validation = walk.classes(validation_name, walk.class_folders(validation_name))
+    problems = walk.problems or _class_problems(root / (train_name or ""), train, validation)
+    if problems:
+        raise DataError(*problems)
+    return Listing(train, validation, (*notes, *walk.notes()))
+
+
+def some(names: Sequence[str]) -> str:
+    """Return the first five names in one line, and how many more there are."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more
+
+
+def natural_order(name: str) -> tuple[list[str | int], str]:
+    """Return the sort key that puts `class 2` before `class 10`."""
+    parts = re.split(r"([0-9]+)", name.casefold())
+    return [int(part) if part.isdecimal() else part for part in parts], name
+
+
+class _Walk:
+    """One pass over the folder, which remembers what it passed over and what is wrong."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.real_root = os.path.realpath(root)
+        self.problems: list[str] = []
+        self.num_hidden = 0
+        self.num_outside = 0
+        self.other_files: Counter[str] = Counter()
+
+    def class_folders(self, folder: str) -> list[str]:
+        """Return the names of the folders in `folder`; images beside them belong to no class."""
+        names, images = self.look(folder)
+        self.num_outside += len(images)
+        return names
+
+    def classes(self, folder: str, names: Sequence[str]) -> Classes:
+        """Return the images of each class."""
+        return {name: self.images(_join(folder, name)) for name in sorted(names, key=natural_order)}
+
+    def images(self, folder: str) -> list[str]:
+        """Return all images in `folder` and the folders below it."""
+        folders, images = self.look(folder)
+        paths = [_join(folder, name) for name in images]
+        for name in folders:
+            path = _join(folder, name)
+            # A class may be a link; links further down could run in a circle.
+            if (self.root / path).is_symlink():
+                self.problems.append(
+                    f"{path}: a linked folder within a class is not followed; link its images"
+                )
+            else:
+                paths += self.images(path)
+        return paths
+
+    def look(self, folder: str) -> tuple[list[str], list[str]]:
+        """Return the names of the folders and of the images directly in `folder`."""
+        folders, images = [], []
+        for entry in self.entries(folder):
+            suffix = os.path.splitext(entry.name)[1].lower()
+            if entry.name.startswith(".") or entry.name.lower() in SYSTEM_NAMES:
+                self.num_hidden += 1
+            elif problem := self.problem(entry, _join(folder, entry.name)):
+                self.problems.append(problem)
+            elif entry.is_dir():
+                folders.append(entry.name)
+            elif suffix in IMAGE_SUFFIXES and entry.is_file():
+                images.append(entry.name)
+            else:
+                self.other_files[suffix or "no ending"] += 1
+        return folders, images
+
+    def entries(self, folder: str) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(self.root / folder) as entries:
+                return sorted(entries, key=lambda entry: entry.name)
+        except OSError as error:
+            self.problems.append(f"{folder or self.root}: cannot be listed ({error.strerror})")
+            return []
+
+    def problem(self, entry: os.DirEntry[str], path: str) -> str | None:
+        if CONTROL.search(entry.name):
+            return f"{path!r}: the name has a line break or is not UTF-8; rename it"
+        if not entry.is_symlink():
+            return None
+        target = os.path.realpath(entry.path)
+        if os.path.commonpath((self.real_root, target)) != self.real_root:
+            return f"{path}: the link leads out of data.root ({target}); copy the file instead"
+        if not os.path.exists(target):
+            return f"{path}: the link leads nowhere ({target}); remove it"
+        return None
+
+    def notes(self) -> list[str]:
+        """Return one line for each kind of thing that was passed over."""
+        endings = some([f"{ending} {count}" for ending, count in self.other_files.most_common()])
+        counted = (
+            (self.num_hidden, "hidden or system files and folders"),
+            (self.other_files.total(), f"files that are no images ({endings})"),
+            (self.num_outside, "images outside the class folders"),
+        )
+        return [f"data.root: ignored {count} {what}" for count, what in counted if count]
+
+
+def _split_names(names: Sequence[str]) -> tuple[str | None, str | None]:
+    """Return the names of the training and the validation folder, where the folder is split."""
+    by_name = {name.lower(): name for name in names}
+    train = by_name.get("train")
+    validation = next((by_name[name] for name in VALIDATION_NAMES if name in by_name), None)
+    # A folder `train` among others, without validation, is a class: trains and buses, say.
+    is_split = train is not None and (validation is not None or len(names) == 1)
+    return (train, validation) if is_split else (None, None)
+
+
+def _class_problems(folder: Path, train: Classes, validation: Classes | None) -> list[str]:
+    if len(train) < 2:
+        found = f"one class ({', '.join(train)})" if train else "no class folders"
+        return [f"data.root: '{folder}' has {found}; at least two classes are needed"]
+    empty = [name for name, images in train.items() if not images]
+    unknown = [name for name in validation or () if name not in train]
+    return [
+        *(f"{folder / name}: a class without images; add some or remove it" for name in empty),
+        *(
+            f"data.root: class '{name}' is in validation alone; add it to '{folder}' or remove it"
+            for name in unknown
+        ),
+    ]
+
+
+def _join(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
