@@ -1,0 +1,82 @@
+"""The file behind the record: an Optuna journal in which an event is one append, whole or absent."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
+from tuner.errors import RunError
+
+# Every line of an event but its last carries this key, which Optuna passes over.
+MORE = "more"
+
+
+class EventJournal(JournalFileBackend):
+    """Optuna's journal file, with several of its lines grouped into one append and one fsync.
+
+    Optuna reads the file as any other journal. Opening repairs what a killed process left: a
+    last event that is not whole is cut off, and a lock nobody holds is deleted. The caller must
+    be the file's only writer (see ``Record.open``).
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.absolute()  # with a relative path a left lock makes Optuna spin for ever
+        self._event: list[dict[str, Any]] | None = None
+        _delete_left_locks(self._path)
+        _cut_torn_event(self._path)
+        super().__init__(str(self._path), JournalFileOpenLock(str(self._path)))
+
+    @contextmanager
+    def event(self) -> Iterator[None]:
+        """Holds back what is appended inside, then writes it at once; nothing on an exception."""
+        self._event = event = []
+        try:
+            yield
+        finally:
+            self._event = None
+        self.append_logs([*({**line, MORE: True} for line in event[:-1]), *event[-1:]])
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Appends `logs` at once, or leaves the file as it was.
+
+        Raises:
+            RunError: The file cannot be written (disk full, disk lost).
+        """
+        if self._event is not None:
+            self._event += logs
+            return
+        size_bytes = self._path.stat().st_size
+        try:
+            super().append_logs(logs)
+        except OSError as error:
+            os.truncate(self._path, size_bytes)
+            raise RunError(
+                f"{self._path}: cannot be written ({error.strerror}); "
+                "make room and give the same command again to go on"
+            ) from error
+
+
+def _delete_left_locks(path: Path) -> None:
+    for left in path.parent.glob(f"{path.name}.lock*"):
+        left.unlink()
+
+
+def _cut_torn_event(path: Path) -> None:
+    """A torn last line would be glued to the next append and make the whole file unreadable."""
+    if not path.exists():
+        return
+    data = path.read_bytes()
+    end = data.rfind(b"\n") + 1
+    while end:
+        start = data.rfind(b"\n", 0, end - 1) + 1
+        if MORE not in json.loads(data[start:end]):
+            break
+        end = start
+    if end < len(data):
+        with path.open("r+b") as file:
+            file.truncate(end)
+            os.fsync(file.fileno())

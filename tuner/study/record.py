@@ -1,0 +1,352 @@
+"""The durable truth of a search: every trial with its settings, its reports and its end.
+
+It lives in one append-only Optuna journal. Each method that changes it writes one event (one append,
+one fsync) before it returns, so that the program acts only on what is kept. Decisions are not
+recorded: they follow from the record.
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import optuna
+from filelock import FileLock, Timeout
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.storages import JournalStorage
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from tuner.errors import StudyError
+from tuner.settings.space import ChoiceSpec, FloatSpec, IntSpec, ParameterSpec, spec_to_plain
+from tuner.study.journal import EventJournal
+
+State = Literal["running", "complete", "stopped", "failed", "infeasible"]
+EndState = Literal["complete", "stopped", "failed", "infeasible"]
+Direction = Literal["maximize", "minimize"]
+Report = Mapping[str, Any]
+
+JOURNAL_NAME = "study.journal"
+LOCK_NAME = "run.lock"
+# Constraints of an infeasible trial, as Optuna stores them: above zero is violated.
+VIOLATED = create_trial(state=TrialState.PRUNED, constraints={"memory": 1.0}).system_attrs
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRecord:
+    """One trial as the journal has it.
+
+    Args:
+        reports: Plain dicts with at least ``samples_seen``, by which they are ordered.
+        state: ``running`` until the trial's end is recorded, whether or not a job works on it.
+        reason: Why it failed: ``diverged``, ``out_of_memory``, ``error``, ``killed``, ``stalled``.
+        failures: Attempts that failed and were tried again.
+    """
+
+    number: int
+    settings: Mapping[str, Any]
+    reports: tuple[Report, ...] = ()
+    state: State = "running"
+    reason: str | None = None
+    message: str | None = None
+    failures: int = 0
+
+    @property
+    def samples_seen(self) -> int:
+        """Images trained on up to the last report; 0 without one."""
+        return self.reports[-1]["samples_seen"] if self.reports else 0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of work that its reports account for."""
+        return sum(report.get("seconds", 0.0) for report in self.reports)
+
+
+class Record:
+    """The trials of one search, in memory as on disk. Made by `open`, by one process at a time.
+
+    Attributes:
+        metric: The name of the score in a report.
+        direction: ``maximize`` or ``minimize``.
+    """
+
+    metric: str
+    direction: Direction
+
+    def __init__(
+        self,
+        storage: JournalStorage,
+        journal: EventJournal,
+        study_id: int,
+        identity: Mapping[str, Any],
+        parameters: Mapping[str, ParameterSpec],
+        lock: FileLock,
+    ) -> None:
+        self._storage = storage
+        self._journal = journal
+        self._study_id = study_id
+        self._lock = lock
+        self.metric = identity["metric"]
+        self.direction = identity["direction"]
+        self._distributions = {key: distribution(spec) for key, spec in parameters.items()}
+        found = storage.get_all_trials(study_id, deepcopy=False)
+        self._trial_ids = [trial._trial_id for trial in found]
+        self._trials = [_trial_record(trial) for trial in found]
+
+    @classmethod
+    def open(
+        cls,
+        run_folder: Path,
+        *,
+        name: str,
+        metric: str,
+        direction: Direction,
+        parameters: Mapping[str, ParameterSpec],
+        data_fingerprint: str,
+        settings_plain: Mapping[str, Any],
+    ) -> Self:
+        """The record in `run_folder`, begun where there is none yet; held until `close`.
+
+        Args:
+            name: The study's name in the journal.
+            settings_plain: What all trials share and must not change, by dotted key, as JSON.
+
+        Raises:
+            StudyError: Another search holds the folder, the record was made for another metric,
+                space, data or settings, or it is damaged.
+        """
+        identity = {
+            "metric": metric,
+            "direction": direction,
+            "data_fingerprint": data_fingerprint,
+            "parameters": {key: spec_to_plain(spec) for key, spec in parameters.items()},
+            "settings": dict(settings_plain),
+        }
+        lock = _take_lock(run_folder)
+        try:
+            journal, storage = _open_journal(run_folder / JOURNAL_NAME)
+            study_id = _find_study(storage, name, identity, run_folder)
+            if study_id is None:
+                study_id = _begin_study(storage, journal, name, identity)
+            return cls(storage, journal, study_id, identity, parameters, lock)
+        except BaseException:
+            lock.release()
+            raise
+
+    def close(self) -> None:
+        """Lets another process open the record."""
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def trials(self) -> Sequence[TrialRecord]:
+        """All trials, by number."""
+        return self._trials
+
+    def best_report(self, number: int) -> Report | None:
+        """The trial's report with the best finite score, the earliest of equals; None without."""
+        scored = [report for report in self._trials[number].reports if self.is_scored(report)]
+        better = max if self.direction == "maximize" else min
+        return better(scored, key=lambda report: report[self.metric], default=None)
+
+    def is_scored(self, report: Report) -> bool:
+        """Whether the report has a finite score."""
+        score = report.get(self.metric)
+        return score is not None and math.isfinite(score)
+
+    def add_trial(self, settings: Mapping[str, Any]) -> TrialRecord:
+        """Records a new trial with all its settings, by parameter; its number is the next one."""
+        trial = create_trial(
+            state=TrialState.RUNNING,
+            params=dict(settings),
+            distributions={key: self._distributions[key] for key in settings},
+        )
+        self._trial_ids.append(self._storage.create_new_trial(self._study_id, trial))
+        self._trials.append(_trial_record(self._storage.get_trial(self._trial_ids[-1])))
+        return self._trials[-1]
+
+    def add_report(self, number: int, report: Report) -> TrialRecord:
+        """Records a report. Its ``nominal_samples``, where it has one, is the step Optuna sees."""
+        trial_id = self._running_trial_id(number)
+        step = report.get("nominal_samples", report["samples_seen"])
+        finite = {key: _finite_or_none(value) for key, value in report.items()}
+        with self._journal.event():
+            if self.is_scored(report):
+                self._storage.set_trial_intermediate_value(trial_id, step, report[self.metric])
+            key = f"report:{report['samples_seen']:09d}"
+            self._storage.set_trial_user_attr(trial_id, key, finite)
+        return self._refresh(number)
+
+    def add_failure(self, number: int, reason: str, message: str) -> TrialRecord:
+        """Records an attempt that failed and will be tried again."""
+        trial_id = self._running_trial_id(number)
+        key = f"failure:{self._trials[number].failures + 1}"
+        self._storage.set_trial_user_attr(trial_id, key, {"reason": reason, "message": message})
+        return self._refresh(number)
+
+    def end(
+        self, number: int, state: EndState, reason: str | None = None, message: str | None = None
+    ) -> TrialRecord:
+        """Records how a trial ended; nothing about it is recorded after that."""
+        with self._journal.event():
+            self._write_end(number, state, reason, message)
+        return self._refresh(number)
+
+    def end_all(self, numbers: Iterable[int], state: EndState) -> None:
+        """Records one end for many trials, in one event."""
+        ended = list(numbers)
+        with self._journal.event():
+            for number in ended:
+                self._write_end(number, state, None, None)
+        for number in ended:
+            self._refresh(number)
+
+    def _write_end(
+        self, number: int, state: EndState, reason: str | None, message: str | None
+    ) -> None:
+        trial_id = self._running_trial_id(number)
+        end = {"state": state, "reason": reason, "message": message}
+        self._storage.set_trial_user_attr(trial_id, "end", end)
+        if state == "infeasible":
+            for key, value in VIOLATED.items():
+                self._storage.set_trial_system_attr(trial_id, key, value)
+        best = self.best_report(number) if state == "complete" else None
+        values = [best[self.metric]] if best else None
+        self._storage.set_trial_state_values(trial_id, OPTUNA_STATES[state], values)
+
+    def _running_trial_id(self, number: int) -> int:
+        assert self._trials[number].state == "running", self._trials[number]
+        return self._trial_ids[number]
+
+    def _refresh(self, number: int) -> TrialRecord:
+        trial = _trial_record(self._storage.get_trial(self._trial_ids[number]))
+        self._trials[number] = trial
+        return trial
+
+
+def distribution(spec: ParameterSpec) -> BaseDistribution:
+    """The Optuna distribution of a parameter; a step that misses the upper bound ends below it."""
+    match spec:
+        case FloatSpec(low=low, high=high, log=log):
+            return FloatDistribution(low, high, log=log)
+        case IntSpec(low=low, high=high, step=step, log=log):
+            return IntDistribution(low, high - (high - low) % step, log=log, step=step)
+        case ChoiceSpec(choices=choices):
+            return CategoricalDistribution(choices)
+
+
+def _take_lock(run_folder: Path) -> FileLock:
+    path = run_folder / LOCK_NAME
+    lock = FileLock(path, timeout=0)
+    try:
+        run_folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        raise StudyError(
+            f"{run_folder}: another search is running there (pid {path.read_text()}); "
+            "wait for it or use another name=…"
+        ) from None
+    except OSError as error:
+        raise StudyError(
+            f"{run_folder}: cannot be written ({error.strerror}); use another output=…"
+        ) from error
+    path.write_text(str(os.getpid()))
+    return lock
+
+
+def _open_journal(path: Path) -> tuple[EventJournal, JournalStorage]:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        journal = EventJournal(path)
+        return journal, JournalStorage(journal)
+    except (ValueError, TypeError, LookupError) as error:
+        raise StudyError(
+            f"{path}: damaged ({error!r}); use name=… or resume=never for a new search"
+        ) from error
+
+
+def _find_study(
+    storage: JournalStorage, name: str, identity: Mapping[str, Any], run_folder: Path
+) -> int | None:
+    studies = {study.study_name: study for study in storage.get_all_studies()}
+    if name not in studies:
+        if studies:
+            raise StudyError(f"{run_folder}: holds the search {min(studies)!r}, not {name!r}")
+        return None
+    study = studies[name]
+    if "identity" not in study.user_attrs:  # killed between the two appends of its beginning
+        storage.delete_study(study._study_id)
+        return None
+    before = _flat(study.user_attrs["identity"])
+    now = _flat(json.loads(json.dumps(identity)))
+    changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+    if changed:
+        raise StudyError(
+            *(
+                f"{run_folder}: {key} was {_shown(before, key)} when this search began and is now "
+                f"{_shown(now, key)}; use name=… or resume=never for a new search"
+                for key in changed
+            )
+        )
+    return study._study_id
+
+
+def _begin_study(
+    storage: JournalStorage, journal: EventJournal, name: str, identity: Mapping[str, Any]
+) -> int:
+    direction = StudyDirection[identity["direction"].upper()]
+    study_id = storage.create_new_study([direction], name)
+    with journal.event():
+        optuna.load_study(study_name=name, storage=storage).set_metric_names([identity["metric"]])
+        storage.set_study_user_attr(study_id, "identity", identity)
+    return study_id
+
+
+def _flat(identity: Mapping[str, Any]) -> dict[str, Any]:
+    plain = {key: value for key, value in identity.items() if not isinstance(value, dict)}
+    parameters = {f"parameters.{key}": value for key, value in identity["parameters"].items()}
+    return {**plain, **parameters, **identity["settings"]}
+
+
+def _shown(values: Mapping[str, Any], key: str) -> str:
+    return json.dumps(values[key]) if key in values else "absent"
+
+
+def _trial_record(trial: FrozenTrial) -> TrialRecord:
+    attrs = trial.user_attrs
+    reports = [value for key, value in attrs.items() if key.startswith("report:")]
+    end = attrs.get("end", {})
+    return TrialRecord(
+        number=trial.number,
+        settings=trial.params,
+        reports=tuple(sorted(reports, key=lambda report: report["samples_seen"])),
+        state=end.get("state", "running"),
+        reason=end.get("reason"),
+        message=end.get("message"),
+        failures=sum(key.startswith("failure:") for key in attrs),
+    )
+
+
+def _finite_or_none(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+OPTUNA_STATES = {
+    "complete": TrialState.COMPLETE,
+    "stopped": TrialState.PRUNED,
+    "failed": TrialState.FAIL,
+    "infeasible": TrialState.PRUNED,
+}
