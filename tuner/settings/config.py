@@ -5,7 +5,7 @@ A setting is known by its dotted key (``optim.lr``) in files, on the command lin
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -271,28 +271,40 @@ def known_fields() -> Mapping[str, FieldInfo]:
     }
 
 
-def find_problems(values: Mapping[str, Any]) -> list[Problem]:
-    """Every mistake in values by dotted key; a key not given counts with its default."""
+def find_problems(
+    values: Mapping[str, Any], searched: Mapping[str, Sequence[Any]] | None = None
+) -> list[Problem]:
+    """Every mistake in settings: unknown keys, wrong values, conflicts.
+
+    Args:
+        values: By dotted key; a key not given counts with its default.
+        searched: Valid values a key may have as well, each of which must fit the others.
+    """
     fields = known_fields()
-    unknown = [Problem((key,), unknown_key(key, fields)) for key in values if key not in fields]
-    wrong = _wrong_values({key: value for key, value in values.items() if key in fields})
-    refused = {key for problem in wrong for key in problem.keys}
+    problems = find_wrong_values(values)
+    refused = {key for problem in problems for key in problem.keys}
     possible = {
-        key: (values.get(key, field.default),)
+        key: (values.get(key, field.default), *(searched or {}).get(key, ()))
         for key, field in fields.items()
         if key not in refused
     }
-    return [*unknown, *wrong, *find_conflicts(possible)]
+    return [*problems, *find_conflicts(possible)]
 
 
-def _wrong_values(values: Mapping[str, Any]) -> list[Problem]:
+def find_wrong_values(values: Mapping[str, Any]) -> list[Problem]:
+    """The unknown keys and the values that their own key does not take."""
+    fields = known_fields()
+    known = {key: value for key, value in values.items() if key in fields}
+    wrong: dict[str, str] = {}
     try:
-        Config.model_validate(_nested(values))
+        Config.model_validate(_nested(known))
     except ValidationError as error:
-        # A union reports each of its members; the first two parts of a place are the key.
-        keys = dict.fromkeys(".".join(map(str, each["loc"][:2])) for each in error.errors())
-        return [Problem((key,), wrong_value(key, known_fields()[key], values[key])) for key in keys]
-    return []
+        for each in error.errors():
+            # A union reports each of its members; the first two parts of a place are the key.
+            key = ".".join(map(str, each["loc"][:2]))
+            wrong[key] = wrong_value(key, fields[key], values[key])
+    lines = {key: wrong.get(key) if key in fields else unknown_key(key, fields) for key in values}
+    return [Problem((key,), line) for key, line in lines.items() if line]
 
 
 def _nested(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

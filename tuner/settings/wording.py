@@ -72,7 +72,7 @@ def _bounds(metadata: list[Any]) -> str:
             case Ge(ge=low):
                 words.append(f"from {low}")
             case Lt(lt=high):
-                words.append(f"below {high}")
+                words.append(f"and below {high}" if words else f"below {high}")
             case Le(le=high):
                 words.append(f"to {high}")
     if len(words) == 1 and words[0].startswith("from"):

@@ -1,0 +1,82 @@
+"""Reads settings from text: YAML files and ``key=value`` arguments, both by YAML 1.2's rules."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pydantic.fields import FieldInfo
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from tuner.errors import SettingsError
+from tuner.settings.config import known_fields
+from tuner.settings.wording import is_text, shown
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping a YAML 1.2 file holds; an empty file holds none.
+
+    Raises:
+        SettingsError: With file and line, where it is unreadable, no YAML, or gives a key twice.
+    """
+    try:
+        content = _parse(path.read_text("utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    except MarkedYAMLError as error:
+        line = f" line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise SettingsError(f"{path}{line}: {error.problem}") from None
+    except YAMLError as error:
+        raise SettingsError(f"{path}: not a YAML file ({shown(str(error))})") from None
+    if content is not None and not isinstance(content, dict):
+        raise SettingsError(f"{path}: not a mapping ({shown(content)}); write key: value lines")
+    return content or {}
+
+
+def read_overrides(arguments: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
+    """The values by key of ``key=value`` arguments, and a line for each that cannot be read."""
+    values: dict[str, Any] = {}
+    problems: list[str] = []
+    for argument in arguments:
+        key, equals, text = argument.partition("=")
+        try:
+            if not equals or not key:
+                raise SettingsError(f"{shown(argument)}: not a setting; write key=value")
+            values[key] = read_value(key, text, known_fields().get(key))
+        except SettingsError as error:
+            problems += error.problems
+    return values, problems
+
+
+def read_value(key: str, text: str, field: FieldInfo | None) -> Any:
+    """The value an argument's text stands for, by YAML's rules or as it is for a text field.
+
+    Raises:
+        SettingsError: Where the text is empty or no YAML.
+    """
+    if not text:
+        raise SettingsError(f"{shown(key)}: no value given; write {shown(key)}=VALUE")
+    if field and is_text(field):
+        return _read_text(text)
+    try:
+        return _parse(text)
+    except YAMLError:
+        raise SettingsError(f"{shown(key)}: cannot be read as a value ({shown(text)})") from None
+
+
+def _parse(text: str) -> Any:
+    return YAML(typ="safe", pure=True).load(text)
+
+
+def _read_text(text: str) -> str | None:
+    if text == "null":
+        return None
+    if text.startswith('"'):
+        try:
+            return str(json.loads(text))
+        except json.JSONDecodeError:
+            return text
+    return text
