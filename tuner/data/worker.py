@@ -1,0 +1,87 @@
+"""A process that reads images for a pool.py: paths come in, pixels go out.
+
+It is a program of its own, so nothing is forked from a process with threads and nobody's main
+module is imported. It does not import torch, is ready in a fifth of a second, and remembers nothing
+between two requests.
+
+    request   where a slot of the exchange file begins, and how many bytes of paths it holds
+    slot      header, then the paths, which the pixels of the images overwrite in the same order
+    answer    None, or the error of the first image that cannot be read
+"""
+
+import os
+import select
+import struct
+import sys
+import threading
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.data.decode import decode, fit_square, use_one_thread
+from tuner.errors import DataError, RunError, TunerError
+
+REQUEST = struct.Struct("<qq")  # offset of the slot, bytes of its paths
+WORD = struct.Struct("<q")
+HEADER_BYTES = 2 * WORD.size  # is it wanted (written by the pool), images begun (by the worker)
+
+
+def read_image(path: str, *, stored_px: int, decoder: str) -> NDArray[np.uint8]:
+    """Return one image as RGB uint8 (stored_px, stored_px, 3).
+
+    Raises:
+        DataError: The file cannot be opened or is no whole image.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be opened ({error.strerror}); put it back") from error
+    return fit_square(decode(data, path, decoder), stored_px)
+
+
+def serve(connection: Connection, exchange_fd: int, stored_px: int, decoder: str) -> None:
+    """Answer requests until the other end of the connection is gone."""
+    threading.Thread(target=_exit_with_pool, args=(connection,), daemon=True).start()
+    use_one_thread()
+    while True:
+        offset, num_bytes = REQUEST.unpack(connection.recv_bytes())
+        blob = os.pread(exchange_fd, num_bytes, offset + HEADER_BYTES)
+        paths = os.fsdecode(blob).split("\0")
+        connection.send(_read_chunk(paths, exchange_fd, offset, stored_px, decoder))
+
+
+def _read_chunk(
+    paths: Sequence[str], exchange_fd: int, offset: int, stored_px: int, decoder: str
+) -> TunerError | None:
+    pixels_offset = offset + HEADER_BYTES
+    for number, path in enumerate(paths, start=1):
+        if os.pread(exchange_fd, WORD.size, offset) == WORD.pack(False):
+            break
+        os.pwrite(exchange_fd, WORD.pack(number), offset + WORD.size)
+        try:
+            pixels = read_image(path, stored_px=stored_px, decoder=decoder)
+        except TunerError as error:
+            return error
+        except Exception as error:  # its own kind may not survive the way to the pool
+            return RunError(f"{path}: {type(error).__name__}: {error}")
+        pixels_offset += os.pwrite(exchange_fd, pixels.data, pixels_offset)
+    return None
+
+
+def _exit_with_pool(connection: Connection) -> None:
+    """End this process when the other end closes, even while it hangs on a dead disk.
+
+    PR_SET_PDEATHSIG would end it with the *thread* that started it, and Ray runs every trial of a
+    reused actor in a new thread.
+    """
+    hang_up = select.poll()
+    hang_up.register(connection.fileno(), 0)
+    hang_up.poll()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    serve(Connection(int(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
