@@ -2,17 +2,31 @@
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from heapq import heappop, heappush
-from typing import Any, Final, Literal
+from itertools import pairwise
+from typing import Any, Final, Literal, get_args
 
 from tuner.search_logic.rungs import Rung
-from tuner.search_logic.sampling import Observation, Sampler, Specs, propose, settings_key
+from tuner.search_logic.sampling import (
+    MODEL_SAMPLERS,
+    Observation,
+    Outcome,
+    Sampler,
+    Specs,
+    propose,
+    settings_key,
+)
 from tuner.study.record import EndState, Record, Report, TrialRecord
 
 Scheduler = Literal["asha", "asha_stopping", "none"]
+
+HOPELESS = ("failed", "infeasible")
+FATAL_TRIALS = 3
+# Below this many scores beyond the number of parameters a model knows nothing (BOHB's rule).
+ENOUGH_BEYOND_PARAMETERS = 3
 
 
 class Decision(Enum):
@@ -92,8 +106,9 @@ class Jobs:
         self._unfinished: list[int] = []
         self._hopeless: list[int] = []
         self._ended: Counter[str] = Counter()
+        self._tried: set[frozenset[tuple[str, Any]]] = set()
+        self._has_reports = False
         self._exhausted = False
-        self._tried = {settings_key(trial.settings) for trial in record.trials}
         self._rebuild()
 
     @property
@@ -103,25 +118,220 @@ class Jobs:
 
     @property
     def fatal(self) -> str | None:
-        """The error that every attempt of the first three trials ended in, with no success yet."""
-        raise NotImplementedError
+        """The one error in which the first three trials failed for good, with no report by any."""
+        first = self._record.trials[:FATAL_TRIALS]
+        if self._has_reports or len(first) < FATAL_TRIALS:
+            return None
+        if any(trial.state != "failed" or trial.reason == "diverged" for trial in first):
+            return None
+        errors = {trial.message or trial.reason for trial in first}
+        return errors.pop() if len(errors) == 1 else None
 
     def counts(self) -> dict[str, int]:
-        """Trials by state: running, waiting, complete, stopped, failed, infeasible."""
-        raise NotImplementedError
+        """Number of trials running, waiting, complete, stopped, failed and infeasible."""
+        waiting = len(self._record.trials) - len(self._running) - self._ended.total()
+        ended = {state: self._ended[state] for state in get_args(EndState)}
+        return {"running": len(self._running), "waiting": waiting, **ended}
 
     def next_job(self) -> Job | NoJob:
-        """A job for a free slot; WAIT only while another job runs; END once nothing is left."""
-        raise NotImplementedError
+        """A job for a free slot; WAIT only while another job runs; END once nothing is left.
+
+        At the end the best trial of a rung goes on even where the rung has too few for a share,
+        so that something is trained in full; trials that still wait are recorded as stopped.
+        """
+        number = None
+        if self.fatal is None:
+            number = self._next_unfinished()
+            if number is None:
+                number = self._next_promoted()
+            if number is None:
+                number = self._next_new()
+            if number is None and not self._running:
+                number = self._next_promoted(at_least=1)
+        if number is not None:
+            return self._hand_out(number)
+        if self._running:
+            return WAIT
+        self._stop_waiting()
+        return END
 
     def report(self, job: Job, result: Report) -> Decision:
-        """Records a result and says whether the job goes on. After STOP it is no longer running."""
-        raise NotImplementedError
+        """Records a result and says whether the job goes on; after STOP it is no longer running.
+
+        A score that is not finite fails the trial as diverged. A result at or before the last
+        recorded one (of a job that had to begin at an earlier checkpoint) changes nothing.
+        """
+        number = job.trial_number
+        assert number in self._running, job
+        before_samples = self._record.trials[number].samples_seen
+        if result["samples_seen"] <= before_samples:
+            return GO
+        if not self._record.is_scored(result):
+            self.fail(job, "diverged", f"{self._record.metric} is not a finite number")
+            return STOP
+        trial = self._record.add_report(number, result)
+        self._has_reports = True
+        self._rank(number, before_samples, result)
+        if self._goes_on(trial):
+            return GO
+        del self._running[number]
+        self._settle(trial)
+        return STOP
 
     def fail(self, job: Job, reason: str, message: str = "") -> None:
-        """Records that a job ended with `reason`; the trial is tried again or ends."""
-        raise NotImplementedError
+        """Records that a job ended with `reason`: the trial is tried again, or ends.
+
+        ``diverged`` and ``out_of_memory`` follow from the settings and are never tried again.
+        """
+        number = job.trial_number
+        del self._running[number]
+        if reason == "out_of_memory":
+            self._end(number, "infeasible", reason, message)
+        elif reason == "diverged" or job.attempt > self._max_failures:
+            self._end(number, "failed", reason, message)
+        else:
+            self._settle(self._record.add_failure(number, reason, message))
 
     def lost(self, jobs: Iterable[Job]) -> None:
         """Takes back jobs that were running when the engine was lost, at no charge to them."""
-        raise NotImplementedError
+        for job in jobs:
+            del self._running[job.trial_number]
+            self._settle(self._record.trials[job.trial_number])
+
+    def _rebuild(self) -> None:
+        for trial in self._record.trials:
+            self._tried.add(settings_key(trial.settings))
+            self._has_reports |= bool(trial.reports)
+            if trial.state in HOPELESS:
+                self._hopeless.append(trial.number)
+                continue
+            for before, report in pairwise(({"samples_seen": 0}, *trial.reports)):
+                self._rank(trial.number, before["samples_seen"], report)
+        for trial in self._record.trials:
+            if trial.state == "running":
+                self._settle(trial)
+            else:
+                self._ended[trial.state] += 1
+
+    def _next_unfinished(self) -> int | None:
+        return heappop(self._unfinished) if self._unfinished else None
+
+    def _next_promoted(self, at_least: int = 0) -> int | None:
+        """The best promotable trial of the highest rung that has one."""
+        for rung in reversed(self._rungs):
+            number = rung.promotable(at_least)
+            if number is not None:
+                rung.leave(number)
+                return number
+        return None
+
+    def _next_new(self) -> int | None:
+        number = len(self._record.trials)
+        if self._exhausted or number >= self._trials:
+            return None
+        settings = propose(
+            self._specs,
+            self._history() if self._sampler in MODEL_SAMPLERS else [],
+            sampler=self._sampler,
+            seed=self._seed,
+            trial_number=number,
+            tried=self._tried,
+        )
+        if settings is None:
+            self._exhausted = True
+            return None
+        self._tried.add(settings_key(settings))
+        return self._record.add_trial(settings).number
+
+    def _history(self) -> list[Observation]:
+        """Scores at the highest rung that has enough; trials without any score as running.
+
+        Trials that stay below that rung are left out: told with their early score, or ranked
+        behind, they would make the model worse than random proposals.
+        """
+        enough = len(self._specs) + ENOUGH_BEYOND_PARAMETERS
+        rung = next((each for each in reversed(self._rungs) if len(each.scores) >= enough), None)
+        if rung is None:
+            return []
+        trials = self._record.trials
+        outcomes: dict[int, Outcome] = {**rung.scores}
+        for number in self._hopeless:
+            outcomes[number] = "infeasible" if trials[number].state == "infeasible" else "failed"
+        for number in (*self._running, *self._unfinished):
+            if self._num_reached(trials[number].samples_seen) == 0:
+                outcomes[number] = "running"
+        return [
+            Observation(trials[number].settings, outcomes[number]) for number in sorted(outcomes)
+        ]
+
+    def _hand_out(self, number: int) -> Job:
+        trial = self._record.trials[number]
+        job = Job(
+            trial_number=number,
+            settings=dict(trial.settings),
+            start_samples=trial.samples_seen,
+            until_samples=self._lengths[-1],
+            attempt=trial.failures + 1,
+        )
+        self._running[number] = job
+        return job
+
+    def _num_reached(self, samples_seen: int) -> int:
+        return bisect_right(self._lengths, samples_seen)
+
+    def _rank(self, number: int, before_samples: int, report: Report) -> None:
+        """Scores the report at the rungs that it is the first of its trial to reach."""
+        reached = range(
+            self._num_reached(before_samples), self._num_reached(report["samples_seen"])
+        )
+        for k in reached:
+            self._rungs[k].add(number, self._sign * report[self._record.metric])
+
+    def _stands_at(self, trial: TrialRecord) -> Rung | None:
+        """The rung that the last report was the first to reach; None between two rungs."""
+        before, last = ([0, 0] + [each["samples_seen"] for each in trial.reports[-2:]])[-2:]
+        num_reached = self._num_reached(last)
+        return self._rungs[num_reached - 1] if num_reached > self._num_reached(before) else None
+
+    def _goes_on(self, trial: TrialRecord) -> bool:
+        if trial.samples_seen >= self._lengths[-1]:
+            return False
+        rung = self._stands_at(trial)
+        return rung is None or rung.is_top(trial.number, at_least=1 if self._is_stopping else 0)
+
+    def _settle(self, trial: TrialRecord) -> None:
+        """Decides what becomes of a trial that no job works on, by its last report."""
+        rung = self._stands_at(trial)
+        if trial.samples_seen >= self._lengths[-1]:
+            self._end(trial.number, "complete")
+        elif rung is None or (self._is_stopping and self._goes_on(trial)):
+            heappush(self._unfinished, trial.number)
+        elif self._is_stopping:
+            self._end(trial.number, "stopped")
+        else:
+            rung.wait(trial.number)
+
+    def _end(
+        self,
+        number: int,
+        state: EndState,
+        reason: str | None = None,
+        message: str | None = None,
+    ) -> None:
+        self._record.end(number, state, reason, message)
+        self._ended[state] += 1
+        if state in HOPELESS:
+            self._hopeless.append(number)
+            for rung in self._rungs:
+                rung.discard(number)
+
+    def _stop_waiting(self) -> None:
+        waiting = sorted({*self._unfinished, *(n for rung in self._rungs for n in rung.waiting)})
+        if not waiting:
+            return
+        self._record.end_all(waiting, "stopped")
+        self._ended["stopped"] += len(waiting)
+        self._unfinished.clear()
+        for rung in self._rungs:
+            for number in reversed(rung.waiting):
+                rung.leave(number)

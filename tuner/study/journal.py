@@ -1,4 +1,4 @@
-"""The file behind the record: an Optuna journal in which an event is one append, whole or absent."""
+"""The file behind the record: an Optuna journal whose events are one append, whole or absent."""
 
 import json
 import os
@@ -33,7 +33,8 @@ class EventJournal(JournalFileBackend):
     @contextmanager
     def event(self) -> Iterator[None]:
         """Holds back what is appended inside, then writes it at once; nothing on an exception."""
-        self._event = event = []
+        event: list[dict[str, Any]] = []
+        self._event = event
         try:
             yield
         finally:

@@ -1,13 +1,14 @@
 """The durable truth of a search: every trial with its settings, its reports and its end.
 
-It lives in one append-only Optuna journal. Each method that changes it writes one event (one append,
-one fsync) before it returns, so that the program acts only on what is kept. Decisions are not
-recorded: they follow from the record.
+It lives in one append-only Optuna journal. Each method that changes it writes one event (one
+append, one fsync) before it returns, so that the program acts only on what is kept. Decisions are
+not recorded: they follow from the record.
 """
 
 import json
 import math
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
+from optuna.exceptions import ExperimentalWarning
 from optuna.storages import JournalStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
@@ -62,12 +64,12 @@ class TrialRecord:
     @property
     def samples_seen(self) -> int:
         """Images trained on up to the last report; 0 without one."""
-        return self.reports[-1]["samples_seen"] if self.reports else 0
+        return int(self.reports[-1]["samples_seen"]) if self.reports else 0
 
     @property
     def seconds(self) -> float:
         """Seconds of work that its reports account for."""
-        return sum(report.get("seconds", 0.0) for report in self.reports)
+        return float(sum(report.get("seconds", 0) for report in self.reports))
 
 
 class Record:
@@ -309,8 +311,10 @@ def _begin_study(
 ) -> int:
     direction = StudyDirection[identity["direction"].upper()]
     study_id = storage.create_new_study([direction], name)
+    study = optuna.load_study(study_name=name, storage=storage)
     with journal.event():
-        optuna.load_study(study_name=name, storage=storage).set_metric_names([identity["metric"]])
+        with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
+            study.set_metric_names([identity["metric"]])
         storage.set_study_user_attr(study_id, "identity", identity)
     return study_id
 
