@@ -24,6 +24,8 @@ class Stream(IntEnum):
     CROP_X = 4
     FLIP = 5
     ROTATE = 6
+    CROP_AREA = 7
+    CROP_ASPECT = 8
 
 
 def stable_keys(paths: Iterable[str]) -> NDArray[np.uint64]:
