@@ -1,0 +1,119 @@
+"""Checkpoint files that are whole or not there, and say so when they are damaged."""
+
+import hashlib
+import io
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import nn
+
+from tuner.errors import CheckpointError
+from tuner.files import replacing
+
+DIGEST_BYTES = hashlib.sha256().digest_size
+NEWEST_KEPT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFolder:
+    """The checkpoints of one run, each named by its `samples_seen`: ``000012000.pt``.
+
+    A file is what `torch.save` writes with the SHA-256 of it behind; `torch.load` reads it as it
+    is, with `weights_only`. `on_damaged` is told, in one line, of a file that is passed over.
+    """
+
+    folder: Path
+    on_damaged: Callable[[str], None]
+
+    def save(
+        self, payload: Mapping[str, Any], samples_seen: int, *, keep: Collection[int] = ()
+    ) -> None:
+        """Write a checkpoint durably, then drop all but the newest two and those in `keep`.
+
+        Files of more `samples_seen` go too: the run went back behind them.
+
+        Raises:
+            CheckpointError: It cannot be written; the files before it are as they were.
+        """
+        path = self.path(samples_seen)
+        buffer = io.BytesIO()
+        torch.save(dict(payload), buffer)
+        body = buffer.getbuffer()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as temporary, temporary.open("wb") as file:
+                file.write(body)
+                file.write(hashlib.sha256(body).digest())
+        except OSError as error:
+            raise CheckpointError(
+                f"{path}: cannot be written ({error.strerror}); free some space or choose "
+                "another output, then run the same command again to go on"
+            ) from error
+        self._prune(samples_seen, keep)
+
+    def load(self, samples_seen: int) -> dict[str, Any]:
+        """Return the payload saved at `samples_seen`, its tensors on the CPU.
+
+        Raises:
+            CheckpointError: The file is missing or damaged.
+        """
+        path = self.path(samples_seen)
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from error
+        body, digest = data[:-DIGEST_BYTES], data[-DIGEST_BYTES:]
+        if hashlib.sha256(body).digest() != digest:
+            raise CheckpointError(f"{path}: is damaged (its SHA-256 does not fit)")
+        payload: dict[str, Any] = torch.load(
+            io.BytesIO(body), map_location="cpu", weights_only=True
+        )
+        return payload
+
+    def newest(self, at_most: int | None = None) -> tuple[int, dict[str, Any]] | None:
+        """Return the newest undamaged checkpoint, of at most `at_most` images, or None."""
+        for samples_seen in reversed(self.saved()):
+            if at_most is not None and samples_seen > at_most:
+                continue
+            try:
+                return samples_seen, self.load(samples_seen)
+            except CheckpointError as error:
+                self.on_damaged(f"{error}; the checkpoint before it is used")
+        return None
+
+    def saved(self) -> list[int]:
+        """Return the `samples_seen` of every checkpoint there is, ascending."""
+        names = (path.stem for path in self.folder.glob("*.pt"))
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def path(self, samples_seen: int) -> Path:
+        """Return where the checkpoint of `samples_seen` lies."""
+        return self.folder / f"{samples_seen:09d}.pt"
+
+    def _prune(self, newest: int, keep: Collection[int]) -> None:
+        past = [samples_seen for samples_seen in self.saved() if samples_seen <= newest]
+        kept = {*past[-NEWEST_KEPT:], *keep}
+        for samples_seen in set(self.saved()) - kept:
+            self.path(samples_seen).unlink()
+        for left_over in self.folder.glob(".*.tmp"):  # of a process killed while it wrote
+            left_over.unlink()
+
+
+def weights_sha256(model: nn.Module) -> str:
+    """Return the SHA-256 over names, shapes and bits of all parameters and buffers."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def save_weights(model: nn.Module, path: Path) -> None:
+    """Write all parameters and buffers as safetensors, whole or not at all."""
+    tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+    with replacing(path) as temporary:
+        temporary.write_bytes(safetensors.torch.save(tensors))

@@ -1,0 +1,217 @@
+"""The training loop: a generator that advances a state its caller owns, report by report."""
+
+import math
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tuner.data.augment import augment_batch, evaluation_batch
+from tuner.data.index import ImageIndex
+from tuner.training.evaluate import evaluate
+from tuner.training.optim import learning_rate
+from tuner.training.plan import PlannedStep, Recipe, next_report, plan_steps
+from tuner.training.result import EpochResult, build_result, failed_result
+from tuner.training.state import TrainState, no_sums
+from tuner.training.step import step_seed, train_step
+
+EVALUATION_BATCH_SIZE = 128  # no setting: a score must not depend on a trial's slices
+STEPS_PER_CHECK = 50  # how often the device is waited for to see a diverged run
+
+
+class BatchSource(Protocol):
+    """What the loop needs of a loader."""
+
+    def batches(
+        self, split: str, positions: Iterable[NDArray[np.int64]]
+    ) -> Generator[Tensor, None, None]:
+        """Yield one uint8 tensor (n, size, size, 3) on the CPU per array of positions."""
+        ...
+
+
+def fit(
+    state: TrainState,
+    *,
+    loader: BatchSource,
+    train: ImageIndex,
+    validation: ImageIndex,
+    recipe: Recipe,
+    until_samples: int,
+    save: Callable[[TrainState], None] | None = None,
+    checkpoint_every_s: float = math.inf,
+) -> Generator[EpochResult, None, None]:
+    """Train `state` until a report is due at or past `until_samples`, yielding every report.
+
+    A report falls due at the first step at or past a multiple of `recipe.report_samples`, and at
+    the end of the budget, `recipe.epochs` passes. `save` is called before each report, and
+    between two steps when `checkpoint_every_s` seconds have passed. Reports, saves, stops and
+    starts change no weight. An error is told by a last result with a `reason`, never raised.
+    """
+    state.model.train()
+    _set_up_device(state.device)
+    end = next_report(until_samples - 1, recipe, len(train))
+    plan = partial(plan_steps, state.samples_seen, end, train.keys, recipe)
+    requests = (step.positions for step in plan())
+    with closing(loader.batches(train.split, requests)) as batches:
+        feed = zip(plan(), batches, strict=False)  # the reader may run ahead of the training
+        while state.samples_seen < end:
+            try:
+                _train_to_report(state, feed, train, recipe, save, checkpoint_every_s)
+                result = _report(state, loader, train, validation, recipe)
+                if result.reason is None:
+                    state.history.append(result.to_plain())
+                    state.sums = no_sums(state.device)
+                    if save is not None:
+                        save(state)
+            except Exception as error:
+                result = failed_result(state, recipe, len(train), error)
+            yield result
+            if result.reason is not None:
+                return
+
+
+def _train_to_report(
+    state: TrainState,
+    feed: Iterator[tuple[PlannedStep, Tensor]],
+    train: ImageIndex,
+    recipe: Recipe,
+    save: Callable[[TrainState], None] | None,
+    checkpoint_every_s: float,
+) -> None:
+    """Take steps until a report is due, or the loss is seen to be no number."""
+    due = next_report(state.samples_seen, recipe, len(train))
+    clock = saved_at = time.perf_counter()
+    while state.samples_seen < due:
+        step, images = next(feed)
+        waited = time.perf_counter()
+        _take_step(state, step, images, train, recipe)
+        done = time.perf_counter()
+        state.sums.data_wait_s += waited - clock
+        state.sums.train_s += done - waited
+        if state.optimizer_steps % STEPS_PER_CHECK == 0 and not state.sums.totals.isfinite().all():
+            return
+        # Where a report is due, only the save that holds it may be found by a resumed run.
+        is_due = done - saved_at >= checkpoint_every_s and state.samples_seen < due
+        if save is not None and is_due:
+            save(state)
+            saved_at = done
+        clock = time.perf_counter()
+
+
+def _take_step(
+    state: TrainState, step: PlannedStep, images: Tensor, train: ImageIndex, recipe: Recipe
+) -> None:
+    num_images = len(images)
+    # The middle of the step: neither the first step nor the last has a learning rate of 0.
+    lr = learning_rate(
+        state.samples_seen + num_images / 2,
+        total_samples=recipe.epochs * len(train),
+        peak_lr=recipe.peak_lr,
+        schedule=recipe.schedule,
+        warmup_fraction=recipe.warmup_fraction,
+    )
+    for group in state.optimizer.param_groups:
+        group["lr"] = lr
+    outcome = train_step(
+        state.model,
+        state.optimizer,
+        state.scaler,
+        augment_batch(
+            images.to(state.device, non_blocking=True),
+            train.keys[step.positions],
+            seed=recipe.seed,
+            epoch=step.epoch,
+            augment=recipe.augment,
+            dtype=state.autocast_dtype or torch.float32,
+        ),
+        _to_device(train.labels[step.positions], state.device),
+        micro_batch_size=state.micro_batch_size,
+        seed=step_seed(recipe.seed, state.samples_seen),
+        autocast_dtype=state.autocast_dtype,
+        label_smoothing=recipe.label_smoothing,
+        clip_norm=recipe.clip_norm,
+    )
+    # A loss that is no number stays in the sum: it is the flag of a diverged run.
+    state.sums.totals += torch.stack([outcome.losses.sum(dtype=torch.float64), outcome.num_correct])
+    state.sums.num_images += num_images
+    state.micro_batch_size = outcome.micro_batch_size
+    state.samples_seen += num_images
+    state.optimizer_steps += 1
+
+
+def _report(
+    state: TrainState,
+    loader: BatchSource,
+    train: ImageIndex,
+    validation: ImageIndex,
+    recipe: Recipe,
+) -> EpochResult:
+    waited = time.perf_counter()
+    loss_sum, num_correct = state.sums.totals.tolist()  # waits for the device
+    started = time.perf_counter()
+    state.sums.train_s += started - waited
+    if not math.isfinite(loss_sum):
+        message = f"training loss is {loss_sum} after {state.samples_seen} images"
+        return build_result(state, recipe, len(train), reason="diverged", message=message)
+    found = evaluate(
+        state.model,
+        _evaluation_batches(loader, validation, recipe, state),
+        device=state.device,
+        autocast_dtype=state.autocast_dtype,
+    )
+    if not math.isfinite(found.loss_sum):
+        message = f"validation loss is {found.loss_sum} after {state.samples_seen} images"
+        return build_result(state, recipe, len(train), reason="diverged", message=message)
+    return build_result(
+        state,
+        recipe,
+        len(train),
+        evaluate_s=time.perf_counter() - started,
+        train_loss=loss_sum / state.sums.num_images,
+        train_top1=num_correct / state.sums.num_images,
+        validation_loss=found.loss_sum / found.num_evaluated,
+        top1=found.num_correct_top1 / found.num_evaluated,
+        top5=found.num_correct_top5 / found.num_evaluated,
+        num_correct=found.num_correct_top1,
+        num_evaluated=found.num_evaluated,
+    )
+
+
+def _evaluation_batches(
+    loader: BatchSource, validation: ImageIndex, recipe: Recipe, state: TrainState
+) -> Iterator[tuple[Tensor, Tensor]]:
+    starts = range(0, len(validation), EVALUATION_BATCH_SIZE)
+    everything = np.arange(len(validation))
+    requests = [everything[start : start + EVALUATION_BATCH_SIZE] for start in starts]
+    with closing(loader.batches(validation.split, requests)) as batches:
+        for positions, images in zip(requests, batches, strict=True):
+            yield (
+                evaluation_batch(
+                    images.to(state.device, non_blocking=True),
+                    image_size_px=recipe.augment.image_size_px,
+                    dtype=state.autocast_dtype or torch.float32,
+                ),
+                _to_device(validation.labels[positions], state.device),
+            )
+
+
+def _to_device(labels: NDArray[np.int64], device: torch.device) -> Tensor:
+    return torch.from_numpy(labels).to(device, non_blocking=True)
+
+
+def _set_up_device(device: torch.device) -> None:
+    """Make the GPU's kernels repeatable.
+
+    cudnn.benchmark stays off: it chooses kernels by their time, so a resumed run could choose
+    others than the run it goes on with, and end with other bits.
+    """
+    if device.type == "cuda":
+        torch.backends.cudnn.benchmark = False
+        torch.backends.cudnn.deterministic = True
+        torch.cuda.reset_peak_memory_stats(device)

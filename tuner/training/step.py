@@ -1,0 +1,152 @@
+"""One optimizer step on a whole batch, in slices of whole ghost groups."""
+
+import gc
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.amp import GradScaler
+from torch.optim import Optimizer
+
+from tuner.training.ghost_norm import ghost_size, group_sizes
+
+# Below torch.OutOfMemoryError, cuBLAS, cuDNN and the CPU's allocator tell low memory in words.
+OUT_OF_MEMORY_WORDS = (
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "DefaultCPUAllocator: ",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """What a step leaves on the device; nothing here has been waited for."""
+
+    losses: Tensor  # (n,) float, per image, with label smoothing
+    num_correct: Tensor  # () int64
+    micro_batch_size: int  # smaller than asked where memory ran out
+
+
+def micro_batch_size(batch_size: int, accumulate_steps: int, group_size: int) -> int:
+    """Return the images of one slice: batch / accumulate_steps, rounded up to whole groups."""
+    per_slice = -(-batch_size // accumulate_steps)
+    return -(-per_slice // group_size) * group_size
+
+
+def slice_sizes(num_images: int, micro_batch_size: int, group_size: int) -> list[int]:
+    """Return the sizes of the slices of a step on `num_images` images, each of whole groups."""
+    groups = group_sizes(num_images, group_size)
+    per_slice = micro_batch_size // group_size
+    return [sum(groups[first : first + per_slice]) for first in range(0, len(groups), per_slice)]
+
+
+def train_step(
+    model: nn.Module,
+    optimizer: Optimizer,
+    scaler: GradScaler,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    micro_batch_size: int,
+    seed: int,
+    autocast_dtype: torch.dtype | None = None,
+    label_smoothing: float = 0.0,
+    clip_norm: float | None = None,
+) -> StepOutcome:
+    """Take one optimizer step on the mean loss of `images` (n, 3, size, size).
+
+    Losses are summed over the slices and divided once by n. Where memory runs out, BatchNorm's
+    buffers and the random numbers go back to the step's start and the slice is halved in whole
+    groups, so the step equals one that began with the smaller slice. `seed` keys the step's
+    random numbers (dropout): no generator's state has to survive a crash.
+
+    Raises:
+        torch.OutOfMemoryError: One group alone does not fit.
+    """
+    buffers = list(model.buffers())
+    before = [buffer.clone() for buffer in buffers]
+    group_size = ghost_size(model)
+    while True:
+        torch.manual_seed(seed)
+        sizes = slice_sizes(len(images), micro_batch_size, group_size)
+        optimizer.zero_grad()
+        found = _gradients(model, scaler, images, labels, sizes, autocast_dtype, label_smoothing)
+        if found is not None:
+            break
+        micro_batch_size = _smaller(micro_batch_size, len(images), group_size)
+        optimizer.zero_grad()
+        for buffer, value in zip(buffers, before, strict=True):
+            buffer.copy_(value)
+        _release_memory(images.device)
+    if clip_norm is not None:
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
+    scaler.step(optimizer)
+    scaler.update()
+    return StepOutcome(*found, micro_batch_size)
+
+
+def step_seed(seed: int, samples_seen: int) -> int:
+    """Return the key of a step's random numbers; 32 bits are all that torch's CPU RNG takes."""
+    return int(np.random.SeedSequence((seed, samples_seen)).generate_state(1)[0])
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Say whether less memory would have avoided the error."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(w in str(error) for w in OUT_OF_MEMORY_WORDS)
+
+
+def _gradients(
+    model: nn.Module,
+    scaler: GradScaler,
+    images: Tensor,
+    labels: Tensor,
+    sizes: list[int],
+    autocast_dtype: torch.dtype | None,
+    label_smoothing: float,
+) -> tuple[Tensor, Tensor] | None:
+    """Return losses and number correct with the gradients in place; None: memory ran out.
+
+    The caller retries after this frame is gone: an exception being handled keeps every tensor
+    of the failed slice alive (pytorch#27600).
+    """
+    losses, correct = [], []
+    try:
+        for part, targets in zip(images.split(sizes), labels.split(sizes), strict=True):
+            with torch.autocast(
+                images.device.type, autocast_dtype, enabled=autocast_dtype is not None
+            ):
+                logits = model(part)
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            loss = F.cross_entropy(
+                logits, targets, reduction="none", label_smoothing=label_smoothing
+            )
+            scaler.scale(loss.sum() / len(images)).backward()
+            losses.append(loss.detach())
+            correct.append((logits.detach().argmax(1) == targets).sum())
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
+    return torch.cat(losses), torch.stack(correct).sum()
+
+
+def _smaller(micro_batch_size: int, num_images: int, group_size: int) -> int:
+    """Return half the slice in whole groups, of what a step on `num_images` really used."""
+    num_groups = min(micro_batch_size // group_size, len(group_sizes(num_images, group_size)))
+    if num_groups == 1:
+        raise torch.OutOfMemoryError(
+            f"one slice of {min(num_images, group_size)} images does not fit in memory"
+        )
+    return num_groups // 2 * group_size
+
+
+def _release_memory(device: torch.device) -> None:
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
