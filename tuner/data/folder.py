@@ -51,7 +51,7 @@ def list_folder(root: Path) -> Listing:
     else:
         train = walk.classes(train_name, walk.class_folders(train_name))
         if unused := [name for name in names if name not in (train_name, validation_name)]:
-            notes.append(f"data.root: folders not used: {some(unused)}")
+            notes.append(f"data.root: folders not used: {counted(unused)}")
     if validation_name is not None:
         validation = walk.classes(validation_name, walk.class_folders(validation_name))
     problems = walk.problems or _class_problems(root / (train_name or ""), train, validation)
@@ -60,16 +60,15 @@ def list_folder(root: Path) -> Listing:
     return Listing(train, validation, (*notes, *walk.notes()))
 
 
-def some(names: Sequence[str]) -> str:
-    """Return the first five names in one line, and how many more there are."""
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(names[:5]) + more
+def counted(names: Sequence[str]) -> str:
+    """Return how many names there are, and the first five of them."""
+    return f"{len(names)} ({', '.join(names[:5])}{' ...' if len(names) > 5 else ''})"
 
 
 def natural_order(name: str) -> tuple[list[str | int], str]:
     """Return the sort key that puts `class 2` before `class 10`."""
     parts = re.split(r"([0-9]+)", name.casefold())
-    return [int(part) if part.isdecimal() else part for part in parts], name
+    return [int(part) if place % 2 else part for place, part in enumerate(parts)], name
 
 
 class _Walk:
@@ -147,13 +146,13 @@ class _Walk:
 
     def notes(self) -> list[str]:
         """Return one line for each kind of thing that was passed over."""
-        endings = some([f"{ending} {count}" for ending, count in self.other_files.most_common()])
-        counted = (
-            (self.num_hidden, "hidden or system files and folders"),
-            (self.other_files.total(), f"files that are no images ({endings})"),
-            (self.num_outside, "images outside the class folders"),
+        endings = ", ".join(f"{ending} {n}" for ending, n in self.other_files.most_common(5))
+        found = (
+            (self.num_hidden, f"hidden or system files ignored: {self.num_hidden}"),
+            (self.num_outside, f"images ignored outside the class folders: {self.num_outside}"),
+            (endings, f"files ignored that are no images: {self.other_files.total()} ({endings})"),
         )
-        return [f"data.root: ignored {count} {what}" for count, what in counted if count]
+        return [f"data.root: {note}" for is_any, note in found if is_any]
 
 
 def _split_names(names: Sequence[str]) -> tuple[str | None, str | None]:
@@ -173,11 +172,12 @@ def _class_problems(folder: Path, train: Classes, validation: Classes | None) ->
     empty = [name for name, images in train.items() if not images]
     unknown = [name for name in validation or () if name not in train]
     return [
-        *(f"{folder / name}: a class without images; add some or remove it" for name in empty),
-        *(
-            f"data.root: class '{name}' is in validation alone; add it to '{folder}' or remove it"
-            for name in unknown
-        ),
+        f"data.root: class '{name}' {what}; {remedy}"
+        for names, what, remedy in (
+            (empty, f"has no images in '{folder}'", "add some or remove the class"),
+            (unknown, f"is not in '{folder}'", "add it there or remove it"),
+        )
+        for name in names
     ]
 
 

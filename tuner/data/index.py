@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tuner.data.folder import Classes, list_folder, some
+from tuner.data.folder import Classes, counted, list_folder
 from tuner.data.keyed import Stream, keyed_bits, stable_keys
 from tuner.errors import DataError
 
@@ -112,12 +112,10 @@ def load_splits(
         )
     notes = list(listing.notes)
     if lacking := classes_without_images(validation):
-        notes.append(f"data.root: no validation images for {len(lacking)} classes: {some(lacking)}")
+        notes.append(f"data.root: classes without validation images: {counted(lacking)}")
     train, validation = (_limited(index, limit, split_seed) for index in (train, validation))
     if lacking := classes_without_images(train):
-        notes.append(
-            f"data.limit: no training images left for {len(lacking)} classes: {some(lacking)}"
-        )
+        notes.append(f"data.limit: classes left without training images: {counted(lacking)}")
     return Splits(train, validation, tuple(notes))
 
 

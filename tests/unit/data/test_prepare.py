@@ -1,0 +1,283 @@
+"""Every file is judged once; what is bad is named, what is good gets a fingerprint."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tuner.data import prepare
+from tuner.data.index import ImageIndex, load_splits
+from tuner.data.prepare import PreparedData, load_prepared, prepare_dataset
+from tuner.errors import DataError
+
+CUT = "not a readable image (Truncated File Read); "
+EMPTY = "the file is empty (0 bytes); "
+TEXT = "not an image of a known kind (JPEG, PNG, BMP, GIF, WEBP, TIFF, PPM, AVIF); "
+REMEDY = "replace it or set data.on_bad_image=skip"
+
+
+def run(root: Path, **changes: Any) -> PreparedData:
+    settings = {
+        "validation_fraction": 0.25,
+        "split_seed": 0,
+        "limit": None,
+        "decoder": "cv2",
+        "on_bad_image": "fail",
+    }
+    return prepare_dataset(root, **(settings | changes))
+
+
+def paths(index: ImageIndex) -> list[str]:
+    return [index.path(position) for position in range(len(index))]
+
+
+def spoil(root: Path) -> None:
+    """Damage three images: two of training, one of validation."""
+    cut = root / "train/class 1/3.jpg"
+    cut.write_bytes(cut.read_bytes()[:200])
+    (root / "train/class 10/0.jpg").write_bytes(b"")
+    (root / "val/class 2/1.jpg").write_text("no image")
+
+
+def checked(root: Path, report_path: Path, **changes: Any) -> list[tuple[int, int]]:
+    """Return what the progress bar was told."""
+    told: list[tuple[int, int]] = []
+    run(root, report_path=report_path, progress=lambda *seen: told.append(seen), **changes)
+    return told
+
+
+def test_good_images_all_stay(image_folder: Path) -> None:
+    prepared = run(image_folder)
+    assert (len(prepared.train), len(prepared.validation)) == (24, 12)
+    assert prepared.notes == ()
+
+
+@pytest.mark.parametrize("decoder", ["cv2", "pil"])
+def test_all_bad_images_are_named_at_once(image_folder: Path, decoder: str) -> None:
+    spoil(image_folder)
+    with pytest.raises(DataError) as caught:
+        run(image_folder, decoder=decoder)
+    assert caught.value.problems == (
+        f"train/class 1/3.jpg: {CUT}{REMEDY}",
+        f"train/class 10/0.jpg: {EMPTY}{REMEDY}",
+        f"val/class 2/1.jpg: {TEXT}{REMEDY}",
+    )
+
+
+def test_skipping_removes_bad_images_and_says_so(image_folder: Path) -> None:
+    spoil(image_folder)
+    prepared = run(image_folder, on_bad_image="skip")
+    assert (len(prepared.train), len(prepared.validation)) == (22, 11)
+    assert "train/class 1/3.jpg" not in paths(prepared.train)
+    assert prepared.notes == (
+        "data.root: unreadable images left out: 3 "
+        "(train/class 1/3.jpg, train/class 10/0.jpg, val/class 2/1.jpg)",
+    )
+
+
+def test_a_class_whose_images_are_all_bad_is_not_skipped(image_folder: Path) -> None:
+    for image in (image_folder / "train/class 2").iterdir():
+        image.write_bytes(b"")
+    with pytest.raises(DataError) as caught:
+        run(image_folder, on_bad_image="skip")
+    assert caught.value.problems == (
+        "data.root: no readable training image in classes: 1 (class 2); replace the files",
+    )
+
+
+def test_validation_without_a_good_image_is_refused(image_folder: Path) -> None:
+    for image in (image_folder / "val").rglob("*.jpg"):
+        image.write_bytes(b"")
+    with pytest.raises(DataError) as caught:
+        run(image_folder, on_bad_image="skip")
+    assert str(caught.value) == "data.root: no readable validation image; replace the files"
+
+
+def test_a_file_that_goes_away_is_a_bad_image(
+    image_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load_and_remove(root: Path, **settings: Any) -> Any:
+        splits = load_splits(root, **settings)
+        (root / "val/class 1/0.jpg").unlink()
+        return splits
+
+    monkeypatch.setattr(prepare, "load_splits", load_and_remove)
+    with pytest.raises(DataError) as caught:
+        run(image_folder)
+    assert str(caught.value) == (
+        "val/class 1/0.jpg: cannot be opened (No such file or directory); "
+        "put it back or set data.on_bad_image=skip"
+    )
+
+
+def test_the_record_gives_back_what_was_prepared(image_folder: Path, tmp_path: Path) -> None:
+    spoil(image_folder)
+    report_path = tmp_path / "dataset.json"
+    prepared = run(image_folder, on_bad_image="skip", report_path=report_path)
+    loaded = load_prepared(report_path, image_folder)
+    for index, other in (
+        (prepared.train, loaded.train),
+        (prepared.validation, loaded.validation),
+    ):
+        assert (index.split, index.root, index.classes) == (other.split, other.root, other.classes)
+        assert paths(index) == paths(other)
+        np.testing.assert_array_equal(index.labels, other.labels)
+        np.testing.assert_array_equal(index.keys, other.keys)
+    assert (loaded.fingerprint, loaded.notes) == (prepared.fingerprint, prepared.notes)
+
+
+def test_the_record_counts_the_good_images_and_keeps_every_verdict(
+    image_folder: Path, tmp_path: Path
+) -> None:
+    spoil(image_folder)
+    run(image_folder, on_bad_image="skip", report_path=tmp_path / "dataset.json")
+    record = json.loads((tmp_path / "dataset.json").read_text())
+    assert record["counts"] == {
+        "train": {"class 1": 7, "class 2": 8, "class 10": 7},
+        "validation": {"class 1": 4, "class 2": 3, "class 10": 4},
+    }
+    rows = [dict(zip(record["columns"], row, strict=True)) for row in record["images"]["train"]]
+    assert len(rows) == 24
+    assert (rows[0]["width"], rows[0]["height"], rows[0]["reason"]) == (24, 20, None)
+    assert rows[3]["reason"] == f"train/class 1/3.jpg: {CUT}{REMEDY}"
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"images": {"train": [3]}}'])
+def test_a_damaged_record_is_refused_by_trials_and_made_anew(
+    image_folder: Path, tmp_path: Path, content: str
+) -> None:
+    report_path = tmp_path / "dataset.json"
+    report_path.write_text(content)
+    with pytest.raises(DataError, match="start the search again to write it anew"):
+        load_prepared(report_path, image_folder)
+    assert checked(image_folder, report_path) == [(36, 36)]
+    assert len(load_prepared(report_path, image_folder).train) == 24
+
+
+def test_a_missing_record_is_one_line(image_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        load_prepared(tmp_path / "dataset.json", image_folder)
+    assert str(caught.value) == (
+        f"{tmp_path}/dataset.json: not a whole record of a data set (FileNotFoundError); "
+        "start the search again to write it anew"
+    )
+
+
+def test_only_changed_files_are_opened_again(image_folder: Path, tmp_path: Path) -> None:
+    report_path = tmp_path / "dataset.json"
+    assert checked(image_folder, report_path) == [(36, 36)]
+    assert checked(image_folder, report_path) == []
+    changed = image_folder / "train/class 1/0.jpg"
+    shutil.copyfile(image_folder / "train/class 1/1.jpg", changed)
+    (image_folder / "val/class 2/new.jpg").write_bytes(changed.read_bytes())
+    assert checked(image_folder, report_path) == [(2, 2)]
+    assert checked(image_folder, report_path, decoder="pil") == [(37, 37)]
+
+
+def test_a_failed_check_remembers_its_verdicts(image_folder: Path, tmp_path: Path) -> None:
+    report_path = tmp_path / "dataset.json"
+    spoil(image_folder)
+    with pytest.raises(DataError):
+        run(image_folder, report_path=report_path)
+    shutil.copyfile(image_folder / "train/class 10/1.jpg", image_folder / "train/class 10/0.jpg")
+    assert checked(image_folder, report_path, on_bad_image="skip") == [(1, 1)]
+
+
+def test_the_fingerprint_is_that_of_the_content(image_folder: Path, tmp_path: Path) -> None:
+    before = run(image_folder).fingerprint
+    moved = shutil.copytree(image_folder, tmp_path / "elsewhere")
+    assert run(moved).fingerprint == before
+    assert run(moved, decoder="pil").fingerprint == before
+    shutil.copyfile(moved / "train/class 1/1.jpg", moved / "train/class 1/0.jpg")
+    assert run(moved).fingerprint != before
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("train/class 1/0.jpg", "train/class 1/zero.jpg"),
+        ("train/class 1/0.jpg", "train/class 2/zero.jpg"),
+        ("train/class 1/0.jpg", "val/class 1/zero.jpg"),
+        ("train/class 1", "train/class 0"),
+    ],
+    ids=["path", "label", "split", "class"],
+)
+def test_a_move_changes_the_fingerprint(image_folder: Path, old: str, new: str) -> None:
+    shutil.rmtree(image_folder / "val/class 1")
+    (image_folder / "val/class 1").mkdir()
+    before = run(image_folder).fingerprint
+    if old == "train/class 1":
+        shutil.rmtree(image_folder / "val/class 1")
+    (image_folder / old).rename(image_folder / new)
+    assert run(image_folder).fingerprint != before
+
+
+def test_copies_across_classes_and_splits_are_said(image_folder: Path) -> None:
+    original = image_folder / "train/class 1/0.jpg"
+    shutil.copyfile(original, image_folder / "train/class 1/same.jpg")
+    assert run(image_folder).notes == ()
+    shutil.copyfile(original, image_folder / "train/class 2/copy.jpg")
+    shutil.copyfile(image_folder / "train/class 2/5.jpg", image_folder / "val/class 2/copy.jpg")
+    assert run(image_folder).notes == (
+        "data.root: images with an identical copy in another class: 3 "
+        "(train/class 1/0.jpg, train/class 1/same.jpg, train/class 2/copy.jpg)",
+        "data.root: validation images with an identical training image: 1 (val/class 2/copy.jpg)",
+    )
+
+
+def test_processes_find_what_one_process_finds(
+    image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil(image_folder)
+    run(image_folder, on_bad_image="skip", report_path=tmp_path / "alone.json")
+    monkeypatch.setattr(prepare, "POOL_MIN_IMAGES", 10)
+    monkeypatch.setattr(prepare, "CHUNK_IMAGES", 8)
+    told = checked(image_folder, tmp_path / "pool.json", on_bad_image="skip", num_processes=2)
+    assert told == [(8, 36), (16, 36), (24, 36), (32, 36), (36, 36)]
+    assert (tmp_path / "pool.json").read_text() == (tmp_path / "alone.json").read_text()
+
+
+def test_processes_end_with_a_killed_parent(image_folder: Path, tmp_path: Path) -> None:
+    code = f"""if __name__ == "__main__":
+        import os, signal
+        from pathlib import Path
+        from tuner.data import prepare
+        prepare.POOL_MIN_IMAGES, prepare.CHUNK_IMAGES = 1, 1
+        def kill(*seen):
+            import multiprocessing
+            print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        prepare.prepare_dataset(Path({str(image_folder)!r}), validation_fraction=0.5, split_seed=0,
+            limit=None, decoder="cv2", on_bad_image="fail", num_processes=2, progress=kill)
+    """
+    script = tmp_path / "main.py"
+    script.write_text(code)
+    parent = subprocess.Popen(
+        [sys.executable, script],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+    )
+    # Its workers hold the pipe too: it closes when the last of them has gone.
+    output, _ = parent.communicate(timeout=60)
+    assert parent.returncode == -signal.SIGKILL
+    assert len(output.split()) == 2
+
+
+def test_images_of_every_kind_pass_in_one_folder(hostile_tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (hostile_tmp_path / name).mkdir()
+        for number, mode in enumerate(("L", "LA", "RGBA", "P", "1", "RGB")):
+            Image.new(mode, (1 + 499 * (number % 2), 1)).save(
+                hostile_tmp_path / name / f"{number}.png"
+            )
+    prepared = run(hostile_tmp_path)
+    assert len(prepared.train) + len(prepared.validation) == 12
