@@ -14,7 +14,6 @@ A command declares the keys of its own as a `Keys` model and hands over its `mai
 """
 
 import inspect
-import os
 import signal
 import sys
 import textwrap
@@ -27,7 +26,7 @@ from pydantic.fields import FieldInfo
 
 from tuner.errors import SettingsError, TunerError
 from tuner.settings.checks import unknown_key, wrong_value
-from tuner.settings.config import Config, known_fields
+from tuner.settings.config import Config, Text, known_fields
 from tuner.settings.load import Space, check_overrides
 from tuner.settings.text import read_value
 from tuner.settings.wording import allowed, shown
@@ -46,9 +45,8 @@ KeysType = TypeVar("KeysType", bound=Keys)
 
 
 def _run_name(name: str) -> str:
-    control = any(ord(character) < 32 or ord(character) == 127 for character in name)
-    too_long = len(os.fsencode(name)) > LONGEST_NAME_BYTES
-    if not name.strip() or name.startswith(".") or "/" in name or control or too_long:
+    too_long = len(name.encode()) > LONGEST_NAME_BYTES
+    if too_long or not name.strip() or name.startswith(".") or "/" in name:
         raise ValueError(
             f"not allowed ({shown(name)}); use one folder name, not hidden, "
             f"of at most {LONGEST_NAME_BYTES} bytes"
@@ -56,7 +54,7 @@ def _run_name(name: str) -> str:
     return name
 
 
-RunName = Annotated[str, AfterValidator(_run_name)]
+RunName = Annotated[Text, AfterValidator(_run_name)]
 
 
 def run(
@@ -148,7 +146,7 @@ def default_run_name(space: Space, overrides: Iterable[str]) -> str:
     root = space.config.data.root
     folder = Path(root).name if root and chosen & {"data.source", "data.root"} else ""
     name = f"{space.name}-{folder}" if folder else space.name
-    return os.fsencode(name)[:LONGEST_NAME_BYTES].decode("utf-8", "ignore")
+    return name.encode("utf-8", "ignore")[:LONGEST_NAME_BYTES].decode("utf-8", "ignore")
 
 
 def help_text(command: str, keys: type[Keys]) -> str:

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import inf
+from math import inf, isclose
 from typing import Any
 
 from pydantic.fields import FieldInfo
 
 from tuner.errors import did_you_mean
-from tuner.settings.wording import allowed, is_text, shown
+from tuner.settings.wording import allowed, is_text, listed, shown
 
 LATER_KEYS = {
     "data.train_labels": "the csv and list sources",
@@ -59,10 +59,10 @@ def unknown_key(key: str, known: Iterable[str]) -> str:
     if key in LATER_KEYS:
         return f"{key}: not available yet (comes with {LATER_KEYS[key]}); remove it"
     known = list(known)
-    by_last_part = [name for name in known if name.split(".")[-1] == key.split(".")[-1]]
-    near = did_you_mean(key, known) or did_you_mean(key, by_last_part)
-    if not near and len(by_last_part) == 1:
-        near = f"; did you mean {by_last_part[0]}?"
+    near = did_you_mean(key, known)
+    same_name = tuple(name for name in known if name.split(".")[-1] == key.split(".")[-1])
+    if same_name and not near:
+        near = f"; did you mean {listed(same_name)}?"
     return f"{shown(key)}: no such setting{near or '; --help lists them all'}"
 
 
@@ -114,8 +114,7 @@ def _reports_meet_rungs(report: float | None, grace: float | str, epochs: int) -
             f"train.report_epochs: {report} is above train.epochs ({epochs}); use at most {epochs}"
         )
     length = grace_epochs(grace, epochs)
-    count = round(length / report)
-    if count >= 1 and abs(count * report - length) <= 1e-9 * length:
+    if isclose(round(length / report) * report, length):
         return None
     return (
         f"train.report_epochs: {report} does not divide search.grace_epochs ({length}); "

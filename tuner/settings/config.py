@@ -17,8 +17,10 @@ from tuner.errors import SettingsError
 from tuner.settings.checks import Problem, find_conflicts, grace_epochs, unknown_key, wrong_value
 
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$")]
-Count = Annotated[int, Ge(1)]
-CountOrZero = Annotated[int, Ge(0)]
+Count = Annotated[int, Ge(1), Le(10**9)]
+CountOrZero = Annotated[int, Ge(0), Le(10**9)]
+CountFromTwo = Annotated[int, Ge(2), Le(10**9)]
+Epochs = Annotated[float, Ge(0.001)]
 Positive = Annotated[float, Gt(0)]
 NotNegative = Annotated[float, Ge(0)]
 Share = Annotated[float, Ge(0), Lt(1)]
@@ -88,7 +90,7 @@ class ModelConfig(Section):
         default="resnet8_s2",
         description="lenet, resnet8, resnet8_s2, resnet20, resnet20_s2 or a torchvision classifier",
     )
-    ghost_batch_size: Annotated[int, Ge(2)] = Field(
+    ghost_batch_size: CountFromTwo = Field(
         default=32, description="images over which BatchNorm takes its statistics"
     )
 
@@ -118,7 +120,7 @@ class TrainConfig(Section):
     """One training run."""
 
     epochs: Count = Field(default=9, description="passes over the training images")
-    report_epochs: Positive | None = Field(
+    report_epochs: Epochs | None = Field(
         default=None, description="epochs between evaluations; null is search.grace_epochs"
     )
     batch_size: Count = Field(default=128, description="images per optimizer step")
@@ -158,11 +160,11 @@ class SearchConfig(Section):
     scheduler: Literal["asha", "asha_stopping", "none"] = Field(
         default="asha", description="what ends poor trials early: promotion, stopping, or nothing"
     )
-    grace_epochs: Positive | Literal["auto"] = Field(
+    grace_epochs: Epochs | Literal["auto"] = Field(
         default="auto",
         description="epochs before a trial may be stopped; auto is train.epochs / 17",
     )
-    reduction_factor: Annotated[int, Ge(2)] = Field(
+    reduction_factor: CountFromTwo = Field(
         default=3, description="one in this many trials goes on from each rung"
     )
     max_concurrent: Count | Literal["auto"] = Field(

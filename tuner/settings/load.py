@@ -214,8 +214,11 @@ def _refuse(
     problems: Sequence[Problem], unread: Sequence[str], path: Path, asked: Mapping[str, Any]
 ) -> None:
     """Raises the mistakes, if any; those that stand in the file begin with its path."""
+    keys_asked = asked.keys() | {
+        name.split(".", 1)[-1] for name in asked if name.startswith(SEARCHED)
+    }
     lines = [
-        problem.line if asked.keys() & set(problem.keys) else f"{path}: {problem.line}"
+        problem.line if keys_asked & set(problem.keys) else f"{path}: {problem.line}"
         for problem in problems
     ]
     if lines or unread:

@@ -1,5 +1,6 @@
 """Reads settings from text: YAML files and ``key=value`` arguments, both by YAML 1.2's rules."""
 
+import io
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -80,3 +81,13 @@ def _read_text(text: str) -> str | None:
         except json.JSONDecodeError:
             return text
     return text
+
+
+def yaml_text(value: Any) -> str:
+    """Plain values as YAML that `read_yaml` reads back equal, keys in their order."""
+    writer = YAML(typ="safe", pure=True)
+    writer.default_flow_style = False
+    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    stream = io.StringIO()
+    writer.dump(value, stream)
+    return stream.getvalue()

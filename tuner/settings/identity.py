@@ -1,0 +1,34 @@
+"""Which settings a run may change when it goes on, and which make it another run."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.settings.config import Config, flatten
+
+# Speed, room, patience, and where things lie: none of them changes a result. What the images
+# are is told by their fingerprint, wherever the folder.
+FREE_KEYS = (
+    "data.root",
+    "data.cache_root",
+    "data.on_bad_image",
+    "loader.",
+    "resources.",
+    "search.trials",
+    "search.max_concurrent",
+    "search.max_failures",
+    "search.max_restarts",
+)
+
+
+def binding_settings(config: Config) -> dict[str, Any]:
+    """Returns the settings, by dotted key, that a run once begun must keep."""
+    return {key: value for key, value in flatten(config).items() if not key.startswith(FREE_KEYS)}
+
+
+def describe_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Returns `key was x and is now y` for every value that differs."""
+    return [
+        f"{key} was {before.get(key)!r} and is now {now.get(key)!r}"
+        for key in {**before, **now}
+        if before.get(key) != now.get(key)
+    ]
