@@ -78,6 +78,4 @@ def _cut_torn_event(path: Path) -> None:
             break
         end = start
     if end < len(data):
-        with path.open("r+b") as file:
-            file.truncate(end)
-            os.fsync(file.fileno())
+        os.truncate(path, end)

@@ -1,0 +1,461 @@
+"""Jobs: what they promise under any order of reports, failures and restarts."""
+
+import json
+import math
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tuner.search_logic.jobs import END, GO, STOP, WAIT, Decision, Job, Jobs, NoJob, Scheduler
+from tuner.search_logic.sampling import Sampler
+from tuner.settings.space import ChoiceSpec, FloatSpec, ParameterSpec
+from tuner.study.record import JOURNAL_NAME, Record, TrialRecord
+
+SPACE: Mapping[str, ParameterSpec] = {
+    "optim.lr": FloatSpec(1e-3, 1.0, log=True),
+    "train.batch_size": ChoiceSpec((32, 64)),
+}
+RUNGS = (1000, 3000, 9000)
+
+
+class Search:
+    """One search on disk, that can be killed and started again at any moment."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        trials: int = 9,
+        sampler: Sampler = "random",
+        scheduler: Scheduler = "asha",
+        rungs: Sequence[int] = RUNGS,
+        max_failures: int = 1,
+        specs: Mapping[str, ParameterSpec] = SPACE,
+        direction: str = "maximize",
+    ) -> None:
+        self.folder = folder
+        self._record_settings: dict[str, Any] = {"parameters": specs, "direction": direction}
+        self._settings: dict[str, Any] = {
+            "trials": trials,
+            "sampler": sampler,
+            "scheduler": scheduler,
+            "rungs": rungs,
+            "reduction_factor": 3,
+            "max_failures": max_failures,
+            "seed": 5,
+        }
+        self.start()
+
+    def start(self, **changes: Any) -> None:
+        self._settings |= changes
+        self.record = Record.open(
+            self.folder,
+            name="s",
+            metric="top1",
+            data_fingerprint="",
+            settings_plain={},
+            **self._record_settings,
+        )
+        self.jobs = Jobs(self.record, self._record_settings["parameters"], **self._settings)
+
+    def restart(self, **changes: Any) -> None:
+        self.record.close()
+        self.start(**changes)
+
+    def __enter__(self) -> "Search":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.record.close()
+
+    def next_job(self) -> Job:
+        job = self.jobs.next_job()
+        assert isinstance(job, Job)
+        return job
+
+    def report(self, job: Job, samples_seen: int, top1: float) -> Decision:
+        return self.jobs.report(job, {"samples_seen": samples_seen, "top1": top1})
+
+    def states(self) -> list[str]:
+        return [trial.state for trial in self.record.trials]
+
+    def samples(self) -> list[int]:
+        return [trial.samples_seen for trial in self.record.trials]
+
+
+def score(settings: Mapping[str, Any], samples_seen: int) -> float:
+    distance = math.log10(settings["optim.lr"]) + 1
+    return math.exp(-distance * distance) * (1 - math.exp(-samples_seen / 3000))
+
+
+def run_to_the_end(search: Search, after_event: Callable[[], bool] = lambda: False) -> None:
+    """One slot, in a world where what happens follows from the job; some trials fail.
+
+    `after_event` says whether the search is killed, and started again, after an event.
+    """
+    while (job := search.jobs.next_job()) is not END:
+        assert isinstance(job, Job)
+        samples_seen, decision = job.start_samples, GO
+        lives = not killed(search, after_event)
+        while lives and decision is GO:
+            samples_seen += 1000
+            if job.trial_number % 5 == 2 and job.attempt == 1 and samples_seen >= 2000:
+                search.jobs.fail(job, "killed")
+                decision = STOP
+            elif job.trial_number % 7 == 3 and samples_seen >= 3000:
+                search.jobs.fail(job, "diverged")
+                decision = STOP
+            else:
+                decision = search.report(job, samples_seen, score(job.settings, samples_seen))
+            lives = not killed(search, after_event)
+
+
+def killed(search: Search, after_event: Callable[[], bool]) -> bool:
+    if after_event():
+        search.restart()
+        return True
+    return False
+
+
+def journal(search: Search) -> list[dict[str, Any]]:
+    """Everything that happened, in order, but for the time and the process."""
+    lines = (search.folder / JOURNAL_NAME).read_text().splitlines()
+    forgotten = ("worker_id", "datetime_start", "datetime_complete")
+    return [{k: v for k, v in json.loads(line).items() if k not in forgotten} for line in lines]
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "qmc"])
+@pytest.mark.parametrize("scheduler", ["asha", "asha_stopping", "none"])
+def test_a_search_killed_after_every_event_does_what_it_would_have_done(
+    tmp_path: Path, scheduler: Scheduler, sampler: Sampler
+) -> None:
+    kwargs: dict[str, Any] = {"scheduler": scheduler, "sampler": sampler, "trials": 14}
+    with Search(tmp_path / "whole", **kwargs) as whole:
+        run_to_the_end(whole)
+    with Search(tmp_path / "killed", **kwargs) as often:
+        handed_out: list[bool] = []
+
+        def after_event() -> bool:
+            """Killed after everything that is recorded, not after each job handed out again."""
+            handed_out.append(True)
+            return len(handed_out) % 3 != 0
+
+        run_to_the_end(often, after_event)
+    assert journal(often) == journal(whole)
+
+
+@pytest.mark.parametrize("scheduler", ["asha", "asha_stopping"])
+def test_a_search_killed_once_does_what_it_would_have_done(
+    tmp_path: Path, scheduler: Scheduler
+) -> None:
+    events = 0
+
+    def count() -> bool:
+        nonlocal events
+        events += 1
+        return False
+
+    with Search(tmp_path / "whole", scheduler=scheduler) as whole:
+        run_to_the_end(whole, count)
+    for moment in range(1, events + 1):
+        events = 0
+        with Search(tmp_path / f"{moment}", scheduler=scheduler) as once:
+            run_to_the_end(once, lambda moment=moment: not count() and events == moment)
+        assert journal(once) == journal(whole)
+
+
+def rungs_from_record(
+    trials: Sequence[TrialRecord], rungs: Sequence[int]
+) -> list[dict[int, float]]:
+    tables: list[dict[int, float]] = [{} for _ in rungs]
+    for trial in trials:
+        if trial.state in ("failed", "infeasible"):
+            continue
+        for length, table in zip(rungs, tables, strict=True):
+            reached = [r["top1"] for r in trial.reports if r["samples_seen"] >= length]
+            if reached:
+                table[trial.number] = reached[0]
+    return tables
+
+
+def check(search: Search, running: Mapping[int, Job]) -> None:
+    """Every trial is in one state and in one place, and the rungs follow from the record."""
+    jobs, trials = search.jobs, search.record.trials
+    waiting = [n for rung in jobs._rungs for n in rung.waiting] + jobs._unfinished
+    in_progress = sorted([*waiting, *running])
+    assert in_progress == [trial.number for trial in trials if trial.state == "running"]
+    ended = {s: search.states().count(s) for s in ("complete", "stopped", "failed", "infeasible")}
+    assert jobs.counts() == {"running": len(running), "waiting": len(waiting), **ended}
+    assert [rung.scores for rung in jobs._rungs] == rungs_from_record(trials, jobs._lengths)
+
+
+ACTIONS = st.tuples(
+    st.sampled_from(["job", "job", "report", "report", "report", "fail", "lost", "restart"]),
+    st.integers(0, 3),
+    st.sampled_from([0.1, 0.2, 0.3, 0.4, 0.5]),
+    st.sampled_from([500, 1000, 1700, 6000]),
+    st.sampled_from(["error", "killed", "stalled", "diverged", "out_of_memory"]),
+)
+
+
+@settings(max_examples=60)
+@given(
+    actions=st.lists(ACTIONS, max_size=50),
+    slots=st.integers(1, 4),
+    scheduler=st.sampled_from(["asha", "asha_stopping", "none"]),
+)
+def test_no_order_of_events_loses_a_job_or_hands_it_out_twice(
+    actions: list[tuple[str, int, float, int, str]], slots: int, scheduler: Scheduler
+) -> None:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Search(Path(folder), scheduler=scheduler) as search,
+    ):
+        running: dict[int, Job] = {}
+        seen: dict[int, int] = {}
+
+        def take_job() -> NoJob | None:
+            job = search.jobs.next_job()
+            if isinstance(job, NoJob):
+                assert job is END or running
+                return job
+            assert job.trial_number not in running
+            assert job.start_samples == search.record.trials[job.trial_number].samples_seen
+            running[job.trial_number] = job
+            seen[job.trial_number] = job.start_samples
+            return None
+
+        def advance(job: Job, samples: int, top1: float) -> None:
+            samples_seen = min(seen[job.trial_number] + samples, job.until_samples)
+            seen[job.trial_number] = samples_seen
+            if search.report(job, samples_seen, top1) is STOP:
+                del running[job.trial_number]
+
+        for action, which, top1, samples, reason in actions:
+            job = list(running.values())[which % len(running)] if running else None
+            if action == "restart":
+                search.restart()
+                running.clear()
+            elif action == "lost":
+                search.jobs.lost(running.values())
+                running.clear()
+            elif action == "job" and len(running) < slots:
+                take_job()
+            elif action == "report" and job:
+                advance(job, samples, top1)
+            elif action == "fail" and job:
+                search.jobs.fail(running.pop(job.trial_number), reason)
+            check(search, running)
+
+        while (nothing := take_job()) is not END:
+            if nothing is WAIT or len(running) == slots:
+                advance(next(iter(running.values())), 1000, 0.3)
+            check(search, running)
+        assert running == {}
+        assert "running" not in search.states()
+
+
+def test_a_promotable_trial_goes_on_and_the_others_wait(tmp_path: Path) -> None:
+    with Search(tmp_path, trials=4) as search:
+        decisions = []
+        for top1 in (0.5, 0.4, 0.6, 0.7):
+            decisions.append(search.report(search.next_job(), 1000, top1))
+        assert decisions == [STOP, STOP, GO, GO]
+        assert search.jobs.counts()["waiting"] == 2
+
+
+def test_a_trial_that_became_promotable_goes_on_before_a_new_one(tmp_path: Path) -> None:
+    with Search(tmp_path) as search:
+        for top1 in (0.5, 0.4, 0.3):
+            assert search.report(search.next_job(), 1008, top1) is STOP
+        job = search.next_job()
+        assert (job.trial_number, job.start_samples, job.until_samples) == (0, 1008, 9000)
+        assert search.next_job().trial_number == 3
+
+
+def test_equal_scores_are_promoted_by_trial_number(tmp_path: Path) -> None:
+    with Search(tmp_path) as search:
+        jobs = [search.next_job() for _ in range(3)]
+        for job in reversed(jobs):
+            last = search.report(job, 1000, 0.5)
+        assert last is GO
+        assert job.trial_number == 0
+
+
+def test_a_loss_is_better_when_it_is_lower(tmp_path: Path) -> None:
+    with Search(tmp_path, direction="minimize") as search:
+        decisions = [search.report(search.next_job(), 1000, loss) for loss in (2.0, 1.0, 0.5)]
+        assert decisions == [STOP, STOP, GO]
+
+
+def test_a_report_counts_for_the_rung_that_it_is_the_first_to_reach(tmp_path: Path) -> None:
+    with Search(tmp_path, trials=1) as search:
+        job = search.next_job()
+        assert search.report(job, 990, 0.9) is GO
+        assert search.report(job, 1024, 0.2) is STOP
+        assert [rung.scores for rung in search.jobs._rungs] == [{0: 0.2}, {}, {}]
+
+
+def test_stopping_ends_a_trial_below_the_top_share_at_once(tmp_path: Path) -> None:
+    with Search(tmp_path, scheduler="asha_stopping") as search:
+        first, second = search.next_job(), search.next_job()
+        assert search.report(first, 1000, 0.5) is GO
+        assert search.report(second, 1000, 0.4) is STOP
+        assert search.states() == ["running", "stopped"]
+
+
+def test_without_a_scheduler_every_trial_is_trained_in_full(tmp_path: Path) -> None:
+    with Search(tmp_path, scheduler="none", trials=3) as search:
+        for top1 in (0.9, 0.1, 0.5):
+            job = search.next_job()
+            decisions = [search.report(job, samples, top1) for samples in (1000, 3000, 9000)]
+            assert decisions == [GO, GO, STOP]
+        assert search.jobs.next_job() is END
+        assert search.states() == ["complete"] * 3
+
+
+@pytest.mark.parametrize("trials", [1, 2, 4])
+def test_a_small_search_still_trains_its_best_trial_in_full(tmp_path: Path, trials: int) -> None:
+    with Search(tmp_path, trials=trials) as search:
+        while isinstance(job := search.jobs.next_job(), Job):
+            for samples in range(job.start_samples + 1000, 9001, 1000):
+                if search.report(job, samples, job.trial_number / 10) is STOP:
+                    break
+        assert search.states() == ["stopped"] * (trials - 1) + ["complete"]
+
+
+def test_another_trial_takes_the_place_of_a_promoted_one_that_fails(tmp_path: Path) -> None:
+    with Search(tmp_path, trials=2) as search:
+        for top1 in (0.5, 0.4):
+            search.report(search.next_job(), 1000, top1)
+        best = search.next_job()
+        assert best.trial_number == 0
+        search.jobs.fail(best, "diverged")
+        assert search.next_job().trial_number == 1
+
+
+def test_slots_wait_only_while_something_runs(tmp_path: Path) -> None:
+    with Search(tmp_path, trials=1) as search:
+        job = search.next_job()
+        assert search.jobs.next_job() is WAIT
+        search.report(job, 9000, 0.5)
+        assert search.jobs.next_job() is END
+        assert search.jobs.next_job() is END
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, None])
+def test_a_score_that_is_not_finite_ends_the_trial_as_diverged(
+    tmp_path: Path, bad: float | None
+) -> None:
+    with Search(tmp_path) as search:
+        assert search.jobs.report(search.next_job(), {"samples_seen": 500, "top1": bad}) is STOP
+        trial = search.record.trials[0]
+        assert (trial.state, trial.reason, trial.message) == (
+            "failed",
+            "diverged",
+            "top1 is not a finite number",
+        )
+        assert trial.reports == ()
+
+
+@pytest.mark.parametrize("reason", ["error", "killed", "stalled"])
+def test_a_failed_attempt_is_repeated_from_its_last_report(tmp_path: Path, reason: str) -> None:
+    with Search(tmp_path, max_failures=2) as search:
+        job = search.next_job()
+        search.report(job, 500, 0.1)
+        for attempt in (2, 3):
+            search.jobs.fail(job, reason, "boom")
+            job = search.next_job()
+            assert (job.trial_number, job.attempt, job.start_samples) == (0, attempt, 500)
+        search.jobs.fail(job, reason, "boom")
+        trial = search.record.trials[0]
+        assert (trial.state, trial.reason, trial.message) == ("failed", reason, "boom")
+        assert search.next_job().trial_number == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "state"), [("diverged", "failed"), ("out_of_memory", "infeasible")]
+)
+def test_what_the_settings_cause_is_not_repeated(tmp_path: Path, reason: str, state: str) -> None:
+    with Search(tmp_path) as search:
+        search.jobs.fail(search.next_job(), reason)
+        assert search.states() == [state]
+
+
+def test_lost_jobs_come_again_at_no_charge(tmp_path: Path) -> None:
+    with Search(tmp_path) as search:
+        jobs = [search.next_job() for _ in range(3)]
+        search.jobs.lost(jobs)
+        assert [search.next_job() for _ in range(3)] == jobs
+
+
+def test_a_repeated_report_changes_nothing(tmp_path: Path) -> None:
+    """A job may begin before its last report, where the newest checkpoint is damaged."""
+    with Search(tmp_path) as search:
+        job = search.next_job()
+        search.report(job, 500, 0.1)
+        size_bytes = (tmp_path / JOURNAL_NAME).stat().st_size
+        assert search.report(job, 250, 0.9) is GO
+        assert search.report(job, 500, 0.1) is GO
+        assert (tmp_path / JOURNAL_NAME).stat().st_size == size_bytes
+
+
+def test_more_trials_continue_a_finished_search(tmp_path: Path) -> None:
+    with Search(tmp_path, trials=4) as search:
+        run_to_the_end(search)
+        before = list(search.record.trials)
+        search.restart(trials=9)
+        run_to_the_end(search)
+        assert list(search.record.trials)[:4] == before
+        assert len(search.record.trials) == 9
+
+
+def test_a_used_up_space_ends_the_search_and_says_so(tmp_path: Path) -> None:
+    with Search(tmp_path, specs={"train.batch_size": ChoiceSpec((32, 64, 128))}) as search:
+        while isinstance(job := search.jobs.next_job(), Job):
+            assert not search.jobs.exhausted
+            search.report(job, 9000, 0.5)
+        assert search.jobs.exhausted
+        assert len(search.record.trials) == 3
+
+
+def fail_all_attempts(search: Search, num_trials: int, message: str) -> None:
+    for _ in range(2 * num_trials):
+        search.jobs.fail(search.next_job(), "error", message)
+
+
+def test_the_same_error_in_the_first_three_trials_ends_the_search(tmp_path: Path) -> None:
+    with Search(tmp_path) as search:
+        fail_all_attempts(search, 2, "no such file")
+        assert search.jobs.fatal is None
+        fail_all_attempts(search, 1, "no such file")
+        assert search.jobs.fatal == "no such file"
+        assert search.jobs.next_job() is END
+        search.restart()
+        assert search.jobs.fatal == "no such file"
+
+
+def test_other_errors_and_diverged_trials_do_not_end_the_search(tmp_path: Path) -> None:
+    with Search(tmp_path / "errors") as search:
+        for message in "abc":
+            fail_all_attempts(search, 1, message)
+        assert search.jobs.fatal is None
+    with Search(tmp_path / "diverged") as search:
+        for _ in range(3):
+            search.jobs.fail(search.next_job(), "diverged", "top1 is not a finite number")
+        assert search.jobs.fatal is None
+
+
+def test_a_running_trial_may_still_prove_a_shared_error_wrong(tmp_path: Path) -> None:
+    with Search(tmp_path, max_failures=0) as search:
+        jobs = [search.next_job() for _ in range(4)]
+        for job in jobs[:3]:
+            search.jobs.fail(job, "error", "no such file")
+        assert search.jobs.next_job() is WAIT
+        search.report(jobs[3], 500, 0.3)
+        assert search.next_job().trial_number == 4
