@@ -67,6 +67,10 @@ def test_all_mistakes_are_told_together() -> None:
     ]
 
 
+def test_a_key_without_a_value_is_told_once() -> None:
+    assert problems_of("space=") == ["space: no value given; write space=VALUE"]
+
+
 @pytest.mark.parametrize(
     ("name", "shown"),
     [

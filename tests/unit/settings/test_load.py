@@ -194,6 +194,10 @@ throughput:
             "parameters.optim.lrr=[1]",
             "parameters.optim.lrr: no such setting; did you mean optim.lr?",
         ),
+        (
+            "parameters.optim.name=[]",
+            "parameters.optim.name: no choices ([]); list at least one value",
+        ),
         ("parameters.optim.lr=[x]", "parameters.optim.lr: not allowed (x); use a number above 0"),
         (
             "parameters.optim.lr={log: [1, 1e-3]}",
