@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -59,6 +59,10 @@ class ImageIndex:
         """Return the image id: the path relative to root, with `/`."""
         start, end = self.path_offsets[position], self.path_offsets[position + 1]
         return self.path_blob[start:end].decode()
+
+    def paths(self) -> Iterator[str]:
+        """Yield all image ids in order."""
+        return map(self.path, range(len(self)))
 
     def absolute(self, position: int) -> Path:
         """Return where the file lies."""

@@ -18,10 +18,6 @@ def load(root: Path, *, fraction: float = 0.25, seed: int = 0, limit: int | None
     return load_splits(root, validation_fraction=fraction, split_seed=seed, limit=limit)
 
 
-def paths(index: ImageIndex) -> list[str]:
-    return [index.path(position) for position in range(len(index))]
-
-
 def counts(index: ImageIndex) -> list[int]:
     return np.bincount(index.labels, minlength=len(index.classes)).tolist()
 
@@ -39,7 +35,7 @@ def test_a_split_folder_becomes_two_indexes(image_folder: Path) -> None:
     assert splits.train.classes == splits.validation.classes == NAMES
     assert counts(splits.train) == [8, 8, 8]
     assert counts(splits.validation) == [4, 4, 4]
-    assert paths(splits.validation)[:5] == [
+    assert list(splits.validation.paths())[:5] == [
         *(f"val/class 1/{number}.jpg" for number in range(4)),
         "val/class 10/0.jpg",
     ]
@@ -64,13 +60,13 @@ def test_classes_come_from_training_alone(image_folder: Path) -> None:
 )
 def test_taking_keeps_path_label_and_key_together(names: list[str], data: st.DataObject) -> None:
     index = ImageIndex.from_paths("train", Path("r"), ("a",) * 20, names, range(len(names)))
-    assert paths(index) == names
+    assert list(index.paths()) == names
     bound = max(len(names) - 1, 0)
     chosen = data.draw(st.lists(st.integers(0, bound), max_size=30 if names else 0))
     taken = index.take(chosen)
-    assert paths(taken) == [names[position] for position in chosen]
+    assert list(taken.paths()) == [names[position] for position in chosen]
     assert taken.labels.tolist() == chosen
-    assert taken.keys.tolist() == stable_keys(paths(taken)).tolist()
+    assert taken.keys.tolist() == stable_keys(taken.paths()).tolist()
     assert (taken.split, taken.root, taken.classes) == (index.split, index.root, index.classes)
 
 
@@ -78,7 +74,7 @@ def test_a_drawn_split_is_stratified_and_leaves_each_class_both_sides(tmp_path: 
     splits = load(make_classes(tmp_path / "r", [40, 8, 2, 1, 3]), fraction=0.25)
     assert counts(splits.validation) == [10, 2, 1, 0, 1]
     assert counts(splits.train) == [30, 6, 1, 1, 2]
-    assert not set(paths(splits.train)) & set(paths(splits.validation))
+    assert not set(splits.train.paths()) & set(splits.validation.paths())
     assert (splits.train.split, splits.validation.split) == ("train", "validation")
     assert splits.notes == ("data.root: classes without validation images: 1 (3)",)
 
@@ -92,14 +88,14 @@ def test_no_fraction_empties_a_class(tmp_path: Path, fraction: float) -> None:
 
 def test_the_split_seed_alone_draws_the_split(tmp_path: Path) -> None:
     root = make_classes(tmp_path / "r", [30, 30])
-    assert paths(load(root, seed=1).train) == paths(load(root, seed=1).train)
-    assert paths(load(root, seed=1).train) != paths(load(root, seed=2).train)
+    assert list(load(root, seed=1).train.paths()) == list(load(root, seed=1).train.paths())
+    assert list(load(root, seed=1).train.paths()) != list(load(root, seed=2).train.paths())
 
 
 def test_the_split_does_not_depend_on_where_the_folder_lies(tmp_path: Path) -> None:
     here = load(make_classes(tmp_path / "here", [30, 30]))
     there = load(make_classes(tmp_path / "there", [30, 30]))
-    assert paths(here.train) == paths(there.train)
+    assert list(here.train.paths()) == list(there.train.paths())
 
 
 def test_a_single_image_per_class_leaves_nothing_for_validation(tmp_path: Path) -> None:
@@ -121,20 +117,20 @@ def test_a_limit_is_exact_and_stratified_in_each_split(tmp_path: Path, limit: in
         (limited.validation, whole.validation),
     ):
         assert len(index) == min(limit, len(all_of_it))
-        assert set(paths(index)) <= set(paths(all_of_it))
+        assert set(index.paths()) <= set(all_of_it.paths())
         quota = np.array(counts(all_of_it)) * len(index) / len(all_of_it)
         assert np.abs(counts(index) - quota).max() < 1
 
 
 def test_a_larger_limit_keeps_the_images_of_a_smaller_one(tmp_path: Path) -> None:
     root = make_classes(tmp_path / "r", [40, 20, 20])
-    assert set(paths(load(root, limit=10).train)) < set(paths(load(root, limit=11).train))
+    assert set(load(root, limit=10).train.paths()) < set(load(root, limit=11).train.paths())
 
 
 def test_a_limit_never_takes_the_head_of_the_list(tmp_path: Path) -> None:
     limited = load(make_classes(tmp_path / "r", [100, 100]), limit=20).train
     heads = [f"{label}/{number}.jpg" for label in range(2) for number in range(10)]
-    assert len(set(paths(limited)) & set(heads)) < 10
+    assert len(set(limited.paths()) & set(heads)) < 10
 
 
 def test_classes_that_a_limit_leaves_empty_are_said(tmp_path: Path) -> None:

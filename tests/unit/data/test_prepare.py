@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tuner.data import prepare
-from tuner.data.index import ImageIndex, load_splits
+from tuner.data import prepare, verify
+from tuner.data.index import load_splits
 from tuner.data.prepare import PreparedData, load_prepared, prepare_dataset
 from tuner.errors import DataError
 
@@ -35,10 +35,6 @@ def run(root: Path, **changes: Any) -> PreparedData:
     return prepare_dataset(root, **(settings | changes))
 
 
-def paths(index: ImageIndex) -> list[str]:
-    return [index.path(position) for position in range(len(index))]
-
-
 def spoil(root: Path) -> None:
     """Damage three images: two of training, one of validation."""
     cut = root / "train/class 1/3.jpg"
@@ -47,11 +43,12 @@ def spoil(root: Path) -> None:
     (root / "val/class 2/1.jpg").write_text("no image")
 
 
-def checked(root: Path, report_path: Path, **changes: Any) -> list[tuple[int, int]]:
-    """Return what the progress bar was told."""
-    told: list[tuple[int, int]] = []
+def num_opened(root: Path, report_path: Path, **changes: Any) -> int:
+    """Return how many images the progress bar was told of."""
+    told = [(0, 0)]
     run(root, report_path=report_path, progress=lambda *seen: told.append(seen), **changes)
-    return told
+    assert told[-1][0] == told[-1][1]
+    return told[-1][1]
 
 
 def test_good_images_all_stay(image_folder: Path) -> None:
@@ -76,7 +73,7 @@ def test_skipping_removes_bad_images_and_says_so(image_folder: Path) -> None:
     spoil(image_folder)
     prepared = run(image_folder, on_bad_image="skip")
     assert (len(prepared.train), len(prepared.validation)) == (22, 11)
-    assert "train/class 1/3.jpg" not in paths(prepared.train)
+    assert "train/class 1/3.jpg" not in list(prepared.train.paths())
     assert prepared.notes == (
         "data.root: unreadable images left out: 3 "
         "(train/class 1/3.jpg, train/class 10/0.jpg, val/class 2/1.jpg)",
@@ -128,7 +125,7 @@ def test_the_record_gives_back_what_was_prepared(image_folder: Path, tmp_path: P
         (prepared.validation, loaded.validation),
     ):
         assert (index.split, index.root, index.classes) == (other.split, other.root, other.classes)
-        assert paths(index) == paths(other)
+        assert list(index.paths()) == list(other.paths())
         np.testing.assert_array_equal(index.labels, other.labels)
         np.testing.assert_array_equal(index.keys, other.keys)
     assert (loaded.fingerprint, loaded.notes) == (prepared.fingerprint, prepared.notes)
@@ -158,7 +155,7 @@ def test_a_damaged_record_is_refused_by_trials_and_made_anew(
     report_path.write_text(content)
     with pytest.raises(DataError, match="start the search again to write it anew"):
         load_prepared(report_path, image_folder)
-    assert checked(image_folder, report_path) == [(36, 36)]
+    assert num_opened(image_folder, report_path) == 36
     assert len(load_prepared(report_path, image_folder).train) == 24
 
 
@@ -173,13 +170,13 @@ def test_a_missing_record_is_one_line(image_folder: Path, tmp_path: Path) -> Non
 
 def test_only_changed_files_are_opened_again(image_folder: Path, tmp_path: Path) -> None:
     report_path = tmp_path / "dataset.json"
-    assert checked(image_folder, report_path) == [(36, 36)]
-    assert checked(image_folder, report_path) == []
+    assert num_opened(image_folder, report_path) == 36
+    assert num_opened(image_folder, report_path) == 0
     changed = image_folder / "train/class 1/0.jpg"
     shutil.copyfile(image_folder / "train/class 1/1.jpg", changed)
     (image_folder / "val/class 2/new.jpg").write_bytes(changed.read_bytes())
-    assert checked(image_folder, report_path) == [(2, 2)]
-    assert checked(image_folder, report_path, decoder="pil") == [(37, 37)]
+    assert num_opened(image_folder, report_path) == 2
+    assert num_opened(image_folder, report_path, decoder="pil") == 37
 
 
 def test_a_failed_check_remembers_its_verdicts(image_folder: Path, tmp_path: Path) -> None:
@@ -188,7 +185,7 @@ def test_a_failed_check_remembers_its_verdicts(image_folder: Path, tmp_path: Pat
     with pytest.raises(DataError):
         run(image_folder, report_path=report_path)
     shutil.copyfile(image_folder / "train/class 10/1.jpg", image_folder / "train/class 10/0.jpg")
-    assert checked(image_folder, report_path, on_bad_image="skip") == [(1, 1)]
+    assert num_opened(image_folder, report_path, on_bad_image="skip") == 1
 
 
 def test_the_fingerprint_is_that_of_the_content(image_folder: Path, tmp_path: Path) -> None:
@@ -238,9 +235,16 @@ def test_processes_find_what_one_process_finds(
 ) -> None:
     spoil(image_folder)
     run(image_folder, on_bad_image="skip", report_path=tmp_path / "alone.json")
-    monkeypatch.setattr(prepare, "POOL_MIN_IMAGES", 10)
-    monkeypatch.setattr(prepare, "CHUNK_IMAGES", 8)
-    told = checked(image_folder, tmp_path / "pool.json", on_bad_image="skip", num_processes=2)
+    monkeypatch.setattr(verify, "POOL_MIN_IMAGES", 10)
+    monkeypatch.setattr(verify, "CHUNK_IMAGES", 8)
+    told: list[tuple[int, int]] = []
+    run(
+        image_folder,
+        on_bad_image="skip",
+        report_path=tmp_path / "pool.json",
+        num_processes=2,
+        progress=lambda *seen: told.append(seen),
+    )
     assert told == [(8, 36), (16, 36), (24, 36), (32, 36), (36, 36)]
     assert (tmp_path / "pool.json").read_text() == (tmp_path / "alone.json").read_text()
 
@@ -249,8 +253,8 @@ def test_processes_end_with_a_killed_parent(image_folder: Path, tmp_path: Path) 
     code = f"""if __name__ == "__main__":
         import os, signal
         from pathlib import Path
-        from tuner.data import prepare
-        prepare.POOL_MIN_IMAGES, prepare.CHUNK_IMAGES = 1, 1
+        from tuner.data import prepare, verify
+        verify.POOL_MIN_IMAGES, verify.CHUNK_IMAGES = 1, 1
         def kill(*seen):
             import multiprocessing
             print(*(child.pid for child in multiprocessing.active_children()), flush=True)
