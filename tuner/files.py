@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: temporary name in the same folder, fsync, rename."""
+"""Files that are either whole or not there, and folders that one process holds at a time."""
 
 import contextlib
 import json
@@ -6,6 +6,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
+
+from tuner.errors import StudyError
 
 
 @contextlib.contextmanager
@@ -43,3 +47,31 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Replaces `path` by strict JSON (no NaN, no infinity), indented for reading."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+@contextlib.contextmanager
+def hold_folder(folder: Path) -> Iterator[None]:
+    """Makes `folder` and keeps other runs out of it; a killed process leaves no lock behind.
+
+    Raises:
+        StudyError: Another run is there, or nothing can be written.
+    """
+    path = folder / "run.lock"
+    lock = FileLock(path, timeout=0)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        raise StudyError(
+            f"{folder}: another run is there (pid {path.read_text()}); "
+            "wait for it, or use another name=… or output=…"
+        ) from None
+    except OSError as error:
+        raise StudyError(
+            f"{folder}: cannot be written ({error.strerror}); use another output=…"
+        ) from error
+    try:
+        path.write_text(str(os.getpid()))
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,202 @@
+"""From settings to the objects of one training run: settings stop here.
+
+A search's trial and a retraining are the same run in different folders.
+"""
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tuner.data.augment import Augment, stored_size_px
+from tuner.data.generated import ensure_generated
+from tuner.data.loader import Loader
+from tuner.data.prepare import PreparedData, Progress, prepare_dataset
+from tuner.settings.config import Config
+from tuner.training.checkpoint import CheckpointFolder
+from tuner.training.loop import EpochResult, Recipe, fit
+from tuner.training.models import build_model
+from tuner.training.optim import build_optimizer
+from tuner.training.state import TrainState, start_state
+
+CHECKPOINT_EVERY_S = 60.0  # a kill in a long epoch costs at most this much work
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRun:
+    """One configuration between its first image and its last."""
+
+    state: TrainState
+    recipe: Recipe
+    data: PreparedData
+    loader: Loader
+    checkpoints: CheckpointFolder
+    metric: str
+    direction: str
+
+    @property
+    def total_samples(self) -> int:
+        """Images of the whole run, over all epochs."""
+        return self.recipe.epochs * len(self.data.train)
+
+    @property
+    def best(self) -> Mapping[str, Any] | None:
+        """The report with the best finite score, the earliest of equals; None without one."""
+        scored = [report for report in self.state.history if report[self.metric] is not None]
+        better = max if self.direction == "maximize" else min
+        return better(scored, key=lambda report: report[self.metric], default=None)
+
+    def results(self, until_samples: int) -> Generator[EpochResult, None, None]:
+        """Trains on to `until_samples`; every result has its checkpoint before it is yielded."""
+        return fit(
+            self.state,
+            loader=self.loader,
+            train=self.data.train,
+            validation=self.data.validation,
+            recipe=self.recipe,
+            until_samples=until_samples,
+            save=self._save,
+            checkpoint_every_s=CHECKPOINT_EVERY_S,
+        )
+
+    def _save(self, state: TrainState) -> None:
+        keep = [self.best["samples_seen"]] if self.best else []
+        self.checkpoints.save(state.to_plain(), state.samples_seen, keep=keep)
+
+
+def open_run(
+    config: Config,
+    data: PreparedData,
+    loader: Loader,
+    folder: Path,
+    *,
+    on_damaged: Callable[[str], None],
+) -> TrainingRun:
+    """Returns the run whose checkpoints lie in `folder`, at its newest one.
+
+    Args:
+        config: All settings.
+        data: The images.
+        loader: Reads them; made by `build_loader` from the same settings.
+        folder: Where checkpoints are and go; it need not exist.
+        on_damaged: Told, in one line, of a checkpoint that is passed over.
+
+    Raises:
+        SettingsError: There is no such model, or it cannot take such images.
+    """
+    checkpoints = CheckpointFolder(folder, on_damaged)
+    state = build_state(config, len(data.train.classes))
+    if found := checkpoints.newest():
+        state.restore(found[1])
+    return TrainingRun(
+        state=state,
+        recipe=build_recipe(config, len(data.train)),
+        data=data,
+        loader=loader,
+        checkpoints=checkpoints,
+        metric=config.search.metric,
+        direction=config.search.direction,
+    )
+
+
+def prepare_images(
+    config: Config,
+    cache_root: Path,
+    *,
+    report_path: Path,
+    num_processes: int,
+    progress: Progress,
+) -> PreparedData:
+    """Returns the images of the settings, each opened once; renders the generated set if needed.
+
+    Raises:
+        DataError: The images cannot be used; one line for each reason.
+    """
+    return prepare_dataset(
+        images_root(config, cache_root, progress),
+        validation_fraction=config.data.validation_fraction,
+        split_seed=config.data.split_seed,
+        limit=config.data.limit,
+        decoder=config.data.decoder,
+        on_bad_image=config.data.on_bad_image,
+        report_path=report_path,
+        num_processes=num_processes,
+        progress=progress,
+    )
+
+
+def images_root(config: Config, cache_root: Path, progress: Progress | None = None) -> Path:
+    """Returns the folder that image paths are relative to."""
+    if config.data.source == "generated":
+        return ensure_generated(Path(config.data.cache_root or cache_root), progress)
+    assert config.data.root is not None
+    return Path(config.data.root)
+
+
+def build_loader(config: Config, data: PreparedData) -> Loader:
+    """Returns a loader of both splits, at the size that the augmentation cuts from."""
+    return Loader(
+        {"train": data.train, "validation": data.validation},
+        stored_px=stored_size_px(config.augment.crop, config.data.image_size),
+        decoder=config.data.decoder,
+        num_workers=config.loader.num_workers,
+        prefetch_factor=config.loader.prefetch_factor,
+    )
+
+
+def build_recipe(config: Config, num_images: int) -> Recipe:
+    """Returns how to train on `num_images` images an epoch."""
+    return Recipe(
+        batch_size=config.train.batch_size,
+        epochs=config.train.epochs,
+        report_samples=report_samples(config, num_images),
+        peak_lr=config.optim.lr,
+        schedule=config.optim.schedule,
+        warmup_fraction=config.optim.warmup_fraction,
+        label_smoothing=config.train.label_smoothing,
+        clip_norm=config.train.clip_norm,
+        seed=config.train.seed,
+        augment=Augment(
+            crop=config.augment.crop,
+            flip=config.augment.flip,
+            rotate90=config.augment.rotate90,
+            image_size_px=config.data.image_size,
+        ),
+    )
+
+
+def report_samples(config: Config, num_images: int) -> int:
+    """Returns the images between two reports."""
+    return max(1, round(config.report_epochs * num_images))
+
+
+def build_state(config: Config, num_classes: int) -> TrainState:
+    """Returns a run at its start, on the GPU where there is one.
+
+    Raises:
+        SettingsError: There is no such model, or it cannot take such images.
+    """
+    return start_state(
+        partial(
+            build_model,
+            config.model.name,
+            num_classes,
+            image_size_px=config.data.image_size,
+            ghost_batch_size=config.model.ghost_batch_size,
+        ),
+        partial(
+            build_optimizer,
+            name=config.optim.name,
+            lr=config.optim.lr,
+            momentum=config.optim.momentum,
+            weight_decay=config.optim.weight_decay,
+        ),
+        device=torch.device("cuda" if torch.cuda.is_available() else "cpu"),
+        precision=config.train.precision,
+        batch_size=config.train.batch_size,
+        accumulate_steps=config.train.accumulate_steps,
+        seed=config.train.seed,
+    )

@@ -1,0 +1,96 @@
+"""What a finished run leaves for others: `best.yaml` and the model folder around it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from torch import Tensor
+
+from tuner.data.augment import MEAN, STD, stored_size_px
+from tuner.files import replacing, write_json, write_text
+from tuner.planning.environment import git_commit, processor, versions
+from tuner.settings.config import Config
+from tuner.settings.text import yaml_text
+
+RESULT_KEYS = (
+    "top1",
+    "top5",
+    "validation_loss",
+    "num_correct",
+    "num_evaluated",
+    "epoch",
+    "samples_seen",
+)
+
+
+def describe_winner(
+    config: Config,
+    report: Mapping[str, Any],
+    *,
+    classes: Sequence[str],
+    data_fingerprint: str,
+    threads: int,
+    device: str,
+    trial_number: int | None = None,
+) -> dict[str, Any]:
+    """Returns all that is needed to train a configuration again and to compare: `best.yaml`.
+
+    Args:
+        config: Every setting it was trained with.
+        report: The report that made it the best, whose weights are kept.
+        classes: Class names in the order of the model's outputs.
+        data_fingerprint: Of the images it was trained and scored on.
+        threads: Torch threads; with another number the bits differ.
+        device: Kind of device, `cpu` or `cuda`.
+        trial_number: Its number in a search.
+    """
+    trial = {} if trial_number is None else {"trial_number": trial_number}
+    return {
+        "result": {"metric": config.search.metric} | trial | {key: report[key] for key in RESULT_KEYS},
+        "settings": config.model_dump(),
+        "classes": list(classes),
+        "data_fingerprint": data_fingerprint,
+        "environment": {
+            "threads": threads,
+            "device": device,
+            "processor": processor(),
+            "versions": versions(),
+            "git_commit": git_commit(),
+        },
+    }
+
+
+def write_best_yaml(path: Path, winner: Mapping[str, Any]) -> None:
+    """Writes `best.yaml`, whole or not at all."""
+    head = f"# Trains this configuration again: python -m tuner.retrain config={path.name}\n"
+    write_text(path, head + yaml_text(winner))
+
+
+def write_model_folder(
+    folder: Path, weights: Mapping[str, Tensor], winner: Mapping[str, Any], config: Config
+) -> None:
+    """Writes the model folder: weights, class names, preprocessing and `best.yaml`.
+
+    Each file is replaced whole; weights come last, so a folder with weights is complete.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    write_best_yaml(folder / "best.yaml", winner)
+    write_json(folder / "classes.json", winner["classes"])
+    write_json(folder / "preprocess.json", describe_preprocessing(config))
+    with replacing(folder / "model.safetensors") as temporary:
+        tensors = {name: tensor.contiguous() for name, tensor in weights.items()}
+        temporary.write_bytes(safetensors.torch.save(tensors))
+
+
+def describe_preprocessing(config: Config) -> dict[str, Any]:
+    """Returns how pixels become the model's input, in the order it is done."""
+    return {
+        "color": "RGB, EXIF orientation applied",
+        "crop_to_square": "centre",
+        "resize_px": stored_size_px(config.augment.crop, config.data.image_size),
+        "crop_px": config.data.image_size,
+        "scale": 1 / 255,
+        "mean": list(MEAN),
+        "std": list(STD),
+    }

@@ -1,0 +1,102 @@
+"""What a person sees while a run goes on: a bar in a terminal, plain lines in a pipe."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+CONSOLE = Console(highlight=False, soft_wrap=True)
+
+Report = Mapping[str, Any]
+
+
+def say(line: str) -> None:
+    """Prints one line, above a bar where there is one."""
+    CONSOLE.print(line, markup=False)
+
+
+def score_text(report: Report) -> str:
+    """The scores of a report for people: percent, and losses to three digits."""
+    return (
+        f"top-1 {100 * report['top1']:5.1f} %  top-5 {100 * report['top5']:5.1f} %  "
+        f"loss {report['validation_loss']:.3f}  {report['images_per_s']:.0f} images/s"
+    )
+
+
+def trial_line(trial_number: int, result: Report) -> str:
+    """A trial's result as one line: where it stands and its scores, or why it failed."""
+    head = f"trial {trial_number:3d}"
+    if result.get("reason"):
+        return f"{head}  failed: {result['reason']} {result.get('message', '')}".rstrip()
+    return f"{head}  epoch {result['epoch']:6.2f}  {score_text(result)}"
+
+
+@contextmanager
+def counting(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar to be told (done, total); it appears with the first count and goes when it ends."""
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=CONSOLE,
+        transient=True,
+        disable=not CONSOLE.is_terminal,
+    ) as progress:
+        bar = progress.add_task(title, total=None)
+        yield lambda done, total: progress.update(bar, completed=done, total=total)
+
+
+@contextmanager
+def training_bar(
+    total_samples: int, samples_seen: Callable[[], int]
+) -> Iterator[Callable[[Report], None]]:
+    """A bar over the images of a run, to be told each report.
+
+    Args:
+        total_samples: Images of the whole run.
+        samples_seen: Read whenever the bar is drawn.
+    """
+    progress = TrainingProgress(samples_seen)
+    progress.add_task("training", total=total_samples, completed=samples_seen(), scores="")
+    with progress:
+        yield progress.tell
+
+
+class TrainingProgress(Progress):
+    """Draws how many images a run has seen, read at each drawing, and the last report."""
+
+    def __init__(self, samples_seen: Callable[[], int]) -> None:
+        self._samples_seen = samples_seen
+        super().__init__(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            TaskProgressColumn(),
+            TextColumn("{task.speed:.0f} images/s", justify="right"),
+            TextColumn("{task.fields[scores]}"),
+            TimeRemainingColumn(compact=True),
+            console=CONSOLE,
+            disable=not CONSOLE.is_terminal,
+        )
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Yields the bar at where the run is now."""
+        if self.task_ids:
+            self.update(self.task_ids[0], completed=self._samples_seen())
+        yield from super().get_renderables()
+
+    def tell(self, report: Report) -> None:
+        """Shows a report: in the bar, and as a line that stays."""
+        scores = f"loss {report['validation_loss']:.3f}  top-1 {100 * report['top1']:.1f} %"
+        self.update(TaskID(0), scores=scores)
+        say(f"epoch {report['epoch']:6.2f}  {score_text(report)}")

@@ -1,0 +1,232 @@
+"""`python -m tuner.retrain`: trains one configuration, in full, and says whether it repeats.
+
+    python -m tuner.retrain config=results/imagenet_small/best.yaml
+    python -m tuner.retrain space=imagenet_small train.epochs=30
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from tuner import cli
+from tuner.errors import RunError, SettingsError, StudyError
+from tuner.files import hold_folder, write_json, write_text
+from tuner.settings.config import Config
+from tuner.settings.identity import binding_settings, describe_changes
+from tuner.settings.load import load_settings, load_space
+from tuner.settings.text import read_yaml
+
+if TYPE_CHECKING:
+    from tuner.assemble import TrainingRun
+
+OUTPUT_ROOT = Path("results")
+
+
+class RetrainKeys(cli.Keys):
+    """Trains one configuration in full; the same command again goes on where it was killed."""
+
+    config: str | None = Field(default=None, description="a best.yaml, or")
+    space: str | None = Field(default=None, description="a search space, for its fixed settings")
+    output: str | None = Field(
+        default=None,
+        description="model folder to write; null is retrain/ beside config, or <space>-retrain",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is to be trained and where to.
+
+    Attributes:
+        recorded: The content of `best.yaml`; None where a space was given.
+        cache_root: Folder of the generated set, unless the settings name one.
+    """
+
+    config: Config
+    output: Path
+    cache_root: Path
+    threads: int
+    recorded: Mapping[str, Any] | None
+
+
+def main(keys: RetrainKeys, overrides: list[str]) -> None:
+    """Trains, writes the model folder, and compares with what `best.yaml` had recorded."""
+    task = read_task(keys, overrides)
+    with hold_folder(task.output):
+        from tuner.reporting.terminal import say
+
+        run = open_training(task)
+        train(run, task)
+        hand_over(run, task)
+        if task.recorded:
+            say(compare(run, task))
+
+
+def read_task(keys: RetrainKeys, overrides: list[str]) -> Task:
+    """Returns the task, all settings checked.
+
+    Raises:
+        SettingsError: One line for each mistake.
+    """
+    if (keys.config is None) == (keys.space is None):
+        raise SettingsError("config, space: give one of the two, and not both")
+    if keys.space is not None:
+        space = load_space(keys.space, overrides)
+        output = Path(keys.output or OUTPUT_ROOT / f"{space.name}-retrain").absolute()
+        return Task(space.config, output, OUTPUT_ROOT / ".cache", threads_of(space.config), None)
+    path = Path(keys.config or "").absolute()
+    recorded = read_yaml(path)
+    try:
+        config = load_settings(recorded["settings"], path, overrides)
+        threads = int(recorded["environment"]["threads"])
+        cores = recorded["settings"]["resources"]["cpus_per_trial"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise SettingsError(
+            f"{path}: not a best.yaml (no {error}); give the file that a search or retrain wrote"
+        ) from error
+    if config.resources.cpus_per_trial != cores:
+        threads = threads_of(config)
+    output = Path(keys.output or path.parent / "retrain").absolute()
+    return Task(config, output, path.parent.parent / ".cache", threads, recorded)
+
+
+def threads_of(config: Config) -> int:
+    """Returns the torch threads that a trial of these settings has."""
+    return max(1, int(config.resources.cpus_per_trial))
+
+
+def open_training(task: Task) -> "TrainingRun":
+    """Returns the run at its newest checkpoint, the images checked.
+
+    Raises:
+        StudyError: The output holds a run of other settings or images.
+    """
+    import torch
+
+    from tuner.assemble import build_loader, open_run, prepare_images
+    from tuner.planning.machine import look
+    from tuner.reporting.terminal import counting, say
+
+    torch.set_num_threads(task.threads)
+    with counting("checking images") as progress:
+        data = prepare_images(
+            task.config,
+            task.cache_root,
+            report_path=task.output / "dataset.json",
+            num_processes=int(look().cpus),
+            progress=progress,
+        )
+    for note in data.notes:
+        say(note)
+    claim_output(task, data.fingerprint)
+    loader = build_loader(task.config, data)
+    return open_run(task.config, data, loader, task.output / "checkpoints", on_damaged=say)
+
+
+def claim_output(task: Task, fingerprint: str) -> None:
+    """Writes down what is trained in the output folder, or checks that it is the same."""
+    path = task.output / "run.json"
+    binding = binding_settings(task.config) | {"data_fingerprint": fingerprint}
+    if path.exists():
+        changes = describe_changes(json.loads(path.read_text("utf-8")), binding)
+        if changes:
+            raise StudyError(
+                f"{task.output}: holds another run ({', '.join(changes)}); "
+                "use another output=… or remove that folder"
+            )
+    write_json(path, binding)
+
+
+def train(run: "TrainingRun", task: Task) -> None:
+    """Trains to the end, `metrics.jsonl` and a line or a bar on the way.
+
+    Raises:
+        RunError: Training failed; says why.
+    """
+    from tuner.reporting.terminal import training_bar
+
+    with (
+        run.loader,
+        training_bar(run.total_samples, lambda: run.state.samples_seen) as tell,
+        closing(run.results(run.total_samples)) as results,
+    ):
+        for result in results:
+            if result.reason:
+                raise RunError(f"training ended at epoch {result.epoch:.2f}: {result.reason}: {result.message}")
+            write_metrics(run, task)
+            tell(result.to_plain())
+
+
+def write_metrics(run: "TrainingRun", task: Task) -> None:
+    lines = (json.dumps(report, allow_nan=False) for report in run.state.history)
+    write_text(task.output / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
+
+
+def hand_over(run: "TrainingRun", task: Task) -> None:
+    """Writes the model folder and `summary.json` from the best report's checkpoint."""
+    from tuner.handover import describe_winner, write_model_folder
+
+    write_metrics(run, task)
+    best = run.best
+    if best is None:
+        raise RunError("training ended without a finite score")
+    winner = describe_winner(
+        task.config,
+        best,
+        classes=run.data.train.classes,
+        data_fingerprint=run.data.fingerprint,
+        threads=task.threads,
+        device=run.state.device.type,
+    )
+    weights = run.checkpoints.load(best["samples_seen"])["model"]
+    write_model_folder(task.output, weights, winner, task.config)
+    history = run.state.history
+    cost = {
+        "images": run.state.samples_seen,
+        "seconds": sum(report["seconds"] for report in history),
+        "final": history[-1],
+    }
+    write_json(task.output / "summary.json", winner | cost)
+
+
+def compare(run: "TrainingRun", task: Task) -> str:
+    """Returns the line that says whether the recorded count of right images came out again."""
+    assert task.recorded is not None
+    recorded, history = task.recorded["result"], run.state.history
+    before = Config.from_json(json.dumps(task.recorded["settings"]))
+    changes = describe_changes(binding_settings(before), binding_settings(task.config))
+    if task.recorded["data_fingerprint"] != run.data.fingerprint:
+        changes.append("the images are others")
+    if changes:
+        return f"not compared with the recorded result: {', '.join(changes)}"
+    at_recorded = [each for each in history if each["samples_seen"] == recorded["samples_seen"]]
+    count = at_recorded[0]["num_correct"] if at_recorded else None
+    told = f"of {recorded['num_evaluated']} right at epoch {recorded['epoch']:g}"
+    if count == recorded["num_correct"]:
+        return f"repeated: {count} {told}, as recorded"
+    return f"not repeated: {count} {told}, recorded {recorded['num_correct']}; {why_not(run, task)}"
+
+
+def why_not(run: "TrainingRun", task: Task) -> str:
+    """Returns what differs between this machine and the recorded one."""
+    from tuner.planning.environment import processor, versions
+
+    assert task.recorded is not None
+    now = {
+        "threads": task.threads,
+        "device": run.state.device.type,
+        "processor": processor(),
+    }
+    was = task.recorded["environment"]
+    differing = describe_changes({key: was[key] for key in now} | was["versions"], now | versions())
+    return ", ".join(differing) or "though nothing known differs"
+
+
+if __name__ == "__main__":
+    sys.exit(cli.run("retrain", RetrainKeys, main))

@@ -1,0 +1,306 @@
+"""`python -m tuner.search`: finds the best training settings, and goes on where it stopped.
+
+    python -m tuner.search space=imagenet_small
+"""
+
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from tuner import cli
+from tuner.errors import RunError, StudyError
+from tuner.files import hold_folder, write_text
+from tuner.settings.identity import binding_settings
+from tuner.settings.load import Space, load_space
+from tuner.settings.space import spec_to_plain
+from tuner.settings.text import yaml_text
+
+if TYPE_CHECKING:
+    from tuner.data.prepare import PreparedData
+    from tuner.planning.resources import Plan
+    from tuner.search_logic.jobs import Jobs
+    from tuner.study.record import Record
+
+
+class SearchKeys(cli.Keys):
+    """Searches a space for the best training settings; the same command again goes on."""
+
+    space: str = Field(description="name in search_spaces/, or the path of a .yaml file")
+    name: cli.RunName | None = Field(
+        default=None, description="folder of the search under output; null is the space's name"
+    )
+    output: str = Field(default="results", description="folder that searches are written under")
+    resume: Literal["auto", "never", "must"] = Field(
+        default="auto",
+        description="go on with a search of that name; never begins another beside it",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """One search: what is searched, in which folder."""
+
+    space: Space
+    name: str
+    folder: Path
+    cache_root: Path
+
+
+def main(keys: SearchKeys, overrides: list[str]) -> None:
+    """Prepares the images, searches them for the best settings, and hands the winner over."""
+    search = open_search(keys, overrides)
+    with hold_folder(search.folder), telling_how_to_go_on():
+        plan = plan_machine(search)
+        data = prepare(search, plan)
+        with open_record(search, data) as record:
+            jobs = open_jobs(search, record, len(data.train))
+            run(search, plan, data, jobs)
+            hand_over(search, plan, data, record)
+
+
+def open_search(keys: SearchKeys, overrides: list[str]) -> Search:
+    """Returns the search that the arguments mean, its settings checked.
+
+    Raises:
+        SettingsError: One line for each mistake.
+        StudyError: `resume=must`, and there is nothing to go on with.
+    """
+    space = load_space(keys.space, overrides)
+    name = keys.name or cli.default_run_name(space, overrides)
+    output = Path(keys.output).absolute()
+    if keys.resume == "never":
+        name = next(free for free in fresh_names(name) if not (output / free).exists())
+    if keys.resume == "must" and not (output / name / "study.journal").exists():
+        raise StudyError(
+            f"resume: there is no search to go on with ({output / name}); use resume=auto"
+        )
+    return Search(space, name, output / name, output / ".cache")
+
+
+def fresh_names(name: str) -> Iterator[str]:
+    """Yields the name, then the name with -2, -3 … behind it."""
+    yield name
+    yield from (f"{name}-{number}" for number in count(2))
+
+
+def plan_machine(search: Search) -> "Plan":
+    """Returns how trials share this machine, before anything is started.
+
+    Raises:
+        SettingsError: There is no such model.
+        ResourceError: The machine cannot give what is asked.
+    """
+    from tuner.assemble import build_state
+    from tuner.planning.machine import look
+    from tuner.planning.resources import plan_resources
+    from tuner.raytune.engine import refuse_foreign_cluster
+    from tuner.reporting.terminal import say
+
+    config = search.space.config
+    refuse_foreign_cluster()
+    plan = plan_resources(
+        look(),
+        cpus_per_trial=config.resources.cpus_per_trial,
+        gpus_per_trial=config.resources.gpus_per_trial,
+        max_concurrent=config.search.max_concurrent,
+    )
+    build_state(config, num_classes=2)  # torchvision must be asked for the model's name
+    for note in search.space.notes:
+        say(note)
+    if search.space.throughput:
+        say(f"not searched yet, taken as set: {', '.join(search.space.throughput)}")
+    say(f"{plan.slots} trials side by side, each on {plan.threads} threads")
+    return plan
+
+
+def prepare(search: Search, plan: "Plan") -> "PreparedData":
+    """Stage prepare: every image opened once, verdicts in `dataset.json`."""
+    from tuner.assemble import prepare_images
+    from tuner.reporting.terminal import counting, say
+
+    with counting("checking images") as progress:
+        data = prepare_images(
+            search.space.config,
+            search.cache_root,
+            report_path=search.folder / "dataset.json",
+            num_processes=plan.slots * plan.threads,
+            progress=progress,
+        )
+    for note in data.notes:
+        say(note)
+    say(
+        f"{len(data.train)} training and {len(data.validation)} validation images "
+        f"of {len(data.train.classes)} classes"
+    )
+    return data
+
+
+def open_record(search: Search, data: "PreparedData") -> "Record":
+    """Returns the durable record of the search, begun or gone on with.
+
+    Raises:
+        StudyError: It was made for another space, metric, length or other images.
+    """
+    from tuner.study.record import Record
+
+    space = search.space
+    record = Record.open(
+        search.folder,
+        name=search.name,
+        metric=space.config.search.metric,
+        direction=space.config.search.direction,
+        parameters=space.parameters,
+        data_fingerprint=data.fingerprint,
+        settings_plain={
+            key: value
+            for key, value in binding_settings(space.config).items()
+            if key not in space.parameters
+        },
+    )
+    sections = {
+        section: {key: spec_to_plain(spec) for key, spec in specs.items()}
+        for section, specs in (("parameters", space.parameters), ("throughput", space.throughput))
+        if specs
+    }
+    write_text(search.folder / "config.yaml", yaml_text(space.config.model_dump() | sections))
+    return record
+
+
+def rungs_of(search: Search, num_images: int) -> tuple[int, ...]:
+    """Returns the lengths, in images, at which trials are compared."""
+    from tuner.search_logic.rungs import rung_lengths
+
+    config = search.space.config
+    return rung_lengths(
+        round(config.grace_epochs * num_images),
+        config.train.epochs * num_images,
+        config.search.reduction_factor,
+    )
+
+
+def open_jobs(search: Search, record: "Record", num_images: int) -> "Jobs":
+    """Returns what hands out the jobs, at where the record stands."""
+    from tuner.search_logic.jobs import Jobs
+
+    asked = search.space.config.search
+    return Jobs(
+        record,
+        search.space.parameters,
+        trials=asked.trials,
+        sampler=asked.sampler,
+        scheduler=asked.scheduler,
+        rungs=rungs_of(search, num_images),
+        reduction_factor=asked.reduction_factor,
+        max_failures=asked.max_failures,
+        seed=asked.seed,
+    )
+
+
+def run(search: Search, plan: "Plan", data: "PreparedData", jobs: "Jobs") -> None:
+    """Stage search: every slot busy until no job is left; a line for each report.
+
+    Raises:
+        RunError: All trials failed in the same way.
+    """
+    from tuner.assemble import images_root
+    from tuner.raytune.engine import ray_session, run_jobs
+    from tuner.reporting.terminal import say, trial_line
+    from tuner.trial import TrialContext, run_job
+
+    if jobs.is_finished:
+        return
+    config = search.space.config
+    context = TrialContext(
+        run_folder=str(search.folder),
+        images_root=str(images_root(config, search.cache_root)),
+        config_json=config.to_json(),
+        threads=plan.threads,
+    )
+    with ray_session(plan) as session:
+        run_jobs(
+            session,
+            jobs,
+            run_job,
+            asdict(context),
+            max_restarts=config.search.max_restarts,
+            on_result=lambda job, result: say(trial_line(job.trial_number, result)),
+        )
+    if jobs.exhausted:
+        say("every combination of the space has been tried")
+    if jobs.fatal:
+        raise RunError(f"the first trials all failed: {jobs.fatal}; mend it, then use resume=never")
+
+
+def hand_over(search: Search, plan: "Plan", data: "PreparedData", record: "Record") -> None:
+    """Stage hand over: `leaderboard.csv`, `best.yaml` and the model folder `best/`.
+
+    Raises:
+        RunError: No trial has a score.
+    """
+    from tuner.handover import describe_winner, write_best_yaml, write_model_folder
+    from tuner.reporting.leaderboard import best_trial, leaderboard_rows, write_leaderboard
+    from tuner.reporting.terminal import say, score_text
+    from tuner.training.checkpoint import CheckpointFolder
+    from tuner.trial import trial_folder
+
+    rows = leaderboard_rows(
+        record, search.space.config, rungs_of(search, len(data.train)), list(search.space.parameters)
+    )
+    write_leaderboard(search.folder / "leaderboard.csv", rows)
+    trial = best_trial(record)
+    if trial is None:
+        raise RunError(f"no trial has a score: {why_none(record)}")
+    report = record.best_report(trial.number)
+    assert report is not None
+    config = search.space.config.with_overrides(trial.settings)
+    checkpoints = CheckpointFolder(trial_folder(search.folder, trial.number), say)
+    payload = checkpoints.load(report["samples_seen"])
+    winner = describe_winner(
+        config,
+        report,
+        classes=data.train.classes,
+        data_fingerprint=data.fingerprint,
+        threads=plan.threads,
+        device=report["device"],
+        trial_number=trial.number,
+    )
+    write_model_folder(search.folder / "best", payload["model"], winner, config)
+    write_best_yaml(search.folder / "best.yaml", winner)
+    say(f"best: trial {trial.number} at epoch {report['epoch']:g}, {score_text(report)}")
+    for key, value in trial.settings.items():
+        say(f"  {key} = {value}")
+    say(f"train it again: python -m tuner.retrain config={shown_path(search.folder / 'best.yaml')}")
+
+
+def why_none(record: "Record") -> str:
+    """Returns why each trial ended, every reason once."""
+    reasons = {f"{trial.reason} ({trial.message})" if trial.message else str(trial.reason) for trial in record.trials}
+    return "; ".join(sorted(reasons))
+
+
+def shown_path(path: Path) -> str:
+    """Returns a path as a person would type it here."""
+    here = Path.cwd()
+    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
+
+
+@contextmanager
+def telling_how_to_go_on() -> Iterator[None]:
+    """Says, when the search is interrupted, with which command it goes on."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        command = shlex.join(["python", "-m", "tuner.search", *sys.argv[1:]])
+        sys.stderr.write(f"stopped, nothing is lost; go on with: {command}\n")
+        raise
+
+
+if __name__ == "__main__":
+    sys.exit(cli.run("search", SearchKeys, main))
