@@ -96,12 +96,24 @@ def _mapping(num_processes: int) -> Iterator[Callable[..., Iterable[list[FileFac
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(num_processes, context, initializer=_start_worker) as pool:
-        yield pool.map
+        yield partial(_map_in_pool, pool)
+
+
+def _map_in_pool(
+    pool: ProcessPoolExecutor,
+    check: Callable[[Sequence[str]], list[FileFacts]],
+    chunks: Sequence[Sequence[str]],
+) -> Iterator[list[FileFacts]]:
+    # Processes started while Ctrl-C is blocked never see it: it is for their parent alone.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return pool.map(check, chunks)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _start_worker() -> None:
-    """Make a worker leave Ctrl-C to its parent and end when that ends, however it does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Make a worker end with its parent, however that ends."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
