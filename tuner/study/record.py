@@ -5,10 +5,8 @@ append, one fsync) before it returns, so that the program acts only on what is k
 not recorded: they follow from the record.
 """
 
-import json
 import math
 import os
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +20,12 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from optuna.exceptions import ExperimentalWarning
 from optuna.storages import JournalStorage
-from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tuner.errors import StudyError
 from tuner.settings.space import ChoiceSpec, FloatSpec, IntSpec, ParameterSpec, spec_to_plain
+from tuner.study.identity import begin_study, find_study
 from tuner.study.journal import EventJournal
 
 State = Literal["running", "complete", "stopped", "failed", "infeasible"]
@@ -135,9 +132,9 @@ class Record:
         lock = _take_lock(run_folder)
         try:
             journal, storage = _open_journal(run_folder / JOURNAL_NAME)
-            study_id = _find_study(storage, name, identity, run_folder)
+            study_id = find_study(storage, name, identity, run_folder)
             if study_id is None:
-                study_id = _begin_study(storage, journal, name, identity)
+                study_id = begin_study(storage, journal, name, identity)
             return cls(storage, journal, study_id, identity, parameters, lock)
         except BaseException:
             lock.release()
@@ -278,55 +275,6 @@ def _open_journal(path: Path) -> tuple[EventJournal, JournalStorage]:
         raise StudyError(
             f"{path}: damaged ({error!r}); use name=… or resume=never for a new search"
         ) from error
-
-
-def _find_study(
-    storage: JournalStorage, name: str, identity: Mapping[str, Any], run_folder: Path
-) -> int | None:
-    studies = {study.study_name: study for study in storage.get_all_studies()}
-    if name not in studies:
-        if studies:
-            raise StudyError(f"{run_folder}: holds the search {min(studies)!r}, not {name!r}")
-        return None
-    study = studies[name]
-    if "identity" not in study.user_attrs:  # killed between the two appends of its beginning
-        storage.delete_study(study._study_id)
-        return None
-    before = _flat(study.user_attrs["identity"])
-    now = _flat(json.loads(json.dumps(identity)))
-    changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-    if changed:
-        raise StudyError(
-            *(
-                f"{run_folder}: {key} was {_shown(before, key)} when this search began and is now "
-                f"{_shown(now, key)}; use name=… or resume=never for a new search"
-                for key in changed
-            )
-        )
-    return study._study_id
-
-
-def _begin_study(
-    storage: JournalStorage, journal: EventJournal, name: str, identity: Mapping[str, Any]
-) -> int:
-    direction = StudyDirection[identity["direction"].upper()]
-    study_id = storage.create_new_study([direction], name)
-    study = optuna.load_study(study_name=name, storage=storage)
-    with journal.event():
-        with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
-            study.set_metric_names([identity["metric"]])
-        storage.set_study_user_attr(study_id, "identity", identity)
-    return study_id
-
-
-def _flat(identity: Mapping[str, Any]) -> dict[str, Any]:
-    plain = {key: value for key, value in identity.items() if not isinstance(value, dict)}
-    parameters = {f"parameters.{key}": value for key, value in identity["parameters"].items()}
-    return {**plain, **parameters, **identity["settings"]}
-
-
-def _shown(values: Mapping[str, Any], key: str) -> str:
-    return json.dumps(values[key]) if key in values else "absent"
 
 
 def _trial_record(trial: FrozenTrial) -> TrialRecord:

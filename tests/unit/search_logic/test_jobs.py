@@ -4,6 +4,7 @@ import json
 import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count, cycle
 from pathlib import Path
 from typing import Any
 
@@ -138,14 +139,8 @@ def test_a_search_killed_after_every_event_does_what_it_would_have_done(
     with Search(tmp_path / "whole", **kwargs) as whole:
         run_to_the_end(whole)
     with Search(tmp_path / "killed", **kwargs) as often:
-        handed_out: list[bool] = []
-
-        def after_event() -> bool:
-            """Killed after everything that is recorded, not after each job handed out again."""
-            handed_out.append(True)
-            return len(handed_out) % 3 != 0
-
-        run_to_the_end(often, after_event)
+        # After every report and, before the next one, with a job just handed out.
+        run_to_the_end(often, cycle([True, True, False]).__next__)
     assert journal(often) == journal(whole)
 
 
@@ -153,19 +148,12 @@ def test_a_search_killed_after_every_event_does_what_it_would_have_done(
 def test_a_search_killed_once_does_what_it_would_have_done(
     tmp_path: Path, scheduler: Scheduler
 ) -> None:
-    events = 0
-
-    def count() -> bool:
-        nonlocal events
-        events += 1
-        return False
-
     with Search(tmp_path / "whole", scheduler=scheduler) as whole:
-        run_to_the_end(whole, count)
-    for moment in range(1, events + 1):
-        events = 0
+        events = count()
+        run_to_the_end(whole, lambda: next(events) < 0)
+    for moment in range(next(events)):
         with Search(tmp_path / f"{moment}", scheduler=scheduler) as once:
-            run_to_the_end(once, lambda moment=moment: not count() and events == moment)
+            run_to_the_end(once, map(moment.__eq__, count()).__next__)
         assert journal(once) == journal(whole)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tuner.search_logic import sampling
 from tuner.search_logic.sampling import START_UP_TRIALS, Observation, propose
-from tuner.settings.space import ChoiceSpec, FloatSpec
+from tuner.settings.space import ChoiceSpec, FloatSpec, ParameterSpec
 
 SQUARE = {"x": FloatSpec(0.0, 1.0), "y": FloatSpec(0.0, 1.0)}
 
@@ -83,9 +83,9 @@ def test_a_long_history_keeps_its_best_and_newest(monkeypatch: pytest.MonkeyPatc
     assert shown == [0, 1, 6, 7, 8, 9]
 
 
-def test_a_choice_among_numbers_hidden_by_a_condition_is_still_found() -> None:
+def test_a_range_hidden_behind_a_rare_choice_is_still_found() -> None:
     """Forty-nine of fifty choices are used up; the last one alone has a range beside it."""
-    specs = {
+    specs: dict[str, ParameterSpec] = {
         "rate": FloatSpec(0.0, 1.0, when=(("kind", 49),)),
         "kind": ChoiceSpec(tuple(range(50))),
     }

@@ -1,0 +1,70 @@
+"""What a search is made for: metric, direction, data, space and settings that must not change."""
+
+import json
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.exceptions import ExperimentalWarning
+from optuna.storages import JournalStorage
+from optuna.study import StudyDirection
+
+from tuner.errors import StudyError
+from tuner.study.journal import EventJournal
+
+
+def find_study(
+    storage: JournalStorage, name: str, identity: Mapping[str, Any], run_folder: Path
+) -> int | None:
+    """The study's number in the journal, or None where it has not begun.
+
+    Raises:
+        StudyError: One line for each difference between `identity` and what it was made for.
+    """
+    studies = {study.study_name: study for study in storage.get_all_studies()}
+    if name not in studies:
+        if studies:
+            raise StudyError(f"{run_folder}: holds the search {min(studies)!r}, not {name!r}")
+        return None
+    study = studies[name]
+    if "identity" not in study.user_attrs:  # killed between the two appends of its beginning
+        storage.delete_study(study._study_id)
+        return None
+    before = _flat(study.user_attrs["identity"])
+    now = _flat(json.loads(json.dumps(identity)))
+    changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+    if changed:
+        raise StudyError(
+            *(
+                f"{run_folder}: {key} was {_shown(before, key)} when this search began and is now "
+                f"{_shown(now, key)}; use name=… or resume=never for a new search"
+                for key in changed
+            )
+        )
+    return study._study_id
+
+
+def begin_study(
+    storage: JournalStorage, journal: EventJournal, name: str, identity: Mapping[str, Any]
+) -> int:
+    """The number of a new study, named and with its metric named for Optuna's own tools."""
+    direction = StudyDirection[identity["direction"].upper()]
+    study_id = storage.create_new_study([direction], name)
+    study = optuna.load_study(study_name=name, storage=storage)
+    with journal.event():
+        with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
+            study.set_metric_names([identity["metric"]])
+        storage.set_study_user_attr(study_id, "identity", identity)
+    return study_id
+
+
+def _flat(identity: Mapping[str, Any]) -> dict[str, Any]:
+    plain = {key: value for key, value in identity.items() if not isinstance(value, dict)}
+    parameters = {f"parameters.{key}": value for key, value in identity["parameters"].items()}
+    return {**plain, **parameters, **identity["settings"]}
+
+
+def _shown(values: Mapping[str, Any], key: str) -> str:
+    return json.dumps(values[key]) if key in values else "absent"
