@@ -1,54 +1,289 @@
-"""Starts Ray on this machine, runs jobs on it, and leaves nothing behind."""
+"""Starts Ray on this machine, runs jobs on it, and leaves nothing behind.
 
-from collections.abc import Callable, Iterator, Mapping
+Ray and what builds on it are imported inside functions: Ray reads its environment at import.
+"""
+
+import ctypes
+import logging
+import math
+import os
+import re
+import secrets
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tuner.errors import ResourceError, RunError
 from tuner.planning.resources import Plan
-from tuner.raytune.trainable import Work
-from tuner.search_logic.jobs import Job, Jobs
+from tuner.raytune.interrupts import Interrupts
+
+if TYPE_CHECKING:
+    from tuner.raytune.skins import JobDesk, JobSource, OnResult
+    from tuner.raytune.trainable import Work
+
+OBJECT_STORE_BYTES = 80 * 2**20  # about Ray's least; a job or a result is a few hundred bytes
+EXIT_TIMEOUT_S = 5  # a quiet shutdown takes 2 to 3 s
+PR_SET_CHILD_SUBREAPER = 36
+
+ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # every socket on loopback, on Linux too
+    "RAY_AIR_NEW_OUTPUT": "0",  # with verbose=0: no tables
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    # A job that takes longer than this to close fails the next one, and its slot is lost for good.
+    "TUNE_FUNCTION_THREAD_TIMEOUT_S": "600",
+    "TUNE_GLOBAL_CHECKPOINT_S": "1e9",
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+}
+
+
+class RayLost(BaseException):
+    """A process that Ray cannot do without is gone.
+
+    Not an Exception: Tune would first wait for trials that nobody can reach any more.
+    """
 
 
 class RaySession:
-    """A Ray of our own on this machine, started anew where it dies."""
+    """A Ray of our own on this machine, given by `ray_session`.
 
-    dashboard_url: str | None
+    Attributes:
+        plan: How the machine is shared among the trials.
+        folder: Ray's sockets, logs and records; gone at the end.
+        dashboard_url: Ray's dashboard, on loopback; its login is the text of `token_path`.
+    """
+
+    def __init__(self, plan: Plan, folder: Path, interrupts: Interrupts) -> None:
+        self.plan = plan
+        self.folder = folder
+        self.dashboard_url = ""
+        self._interrupts = interrupts
+        self._num_fits = 0
+        self._others = descendants()
+
+    @property
+    def token_path(self) -> Path:
+        """The file with the token that Ray's dashboard asks for."""
+        return self.folder / "auth_token"
+
+    def start(self) -> None:
+        """Starts Ray's processes, about 4 s."""
+        import ray
+
+        # Ray's own SIGTERM handler, in place until `install` takes it back, ends in SystemExit.
+        with self._interrupts.replaced():
+            started = ray.init(
+                address="local",
+                num_cpus=math.ceil(round(self.plan.slots * self.plan.cpus_per_trial, 4)),
+                num_gpus=self.plan.num_gpus,
+                object_store_memory=OBJECT_STORE_BYTES,
+                include_dashboard=True,
+                dashboard_host="127.0.0.1",
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                _temp_dir=str(self.folder),
+            )
+        # Lines on dead workers that come in spite of log_to_driver=False; the failed trial says it.
+        ray._private.worker._worker_logs_enabled = False
+        logging.getLogger("ray.tune.tune").addFilter(is_news)
+        self.dashboard_url = f"http://{started.dashboard_url}"
+
+    def stop(self) -> None:
+        """Ends Ray; returns when none of its processes is left."""
+        import ray
+        from ray.thirdparty_files import psutil
+
+        started = descendants() - self._others
+        ray.shutdown()
+        started |= descendants() - self._others
+        _, alive = psutil.wait_procs(started, timeout=EXIT_TIMEOUT_S)
+        for process in alive:
+            process.kill()
+        psutil.wait_procs(alive, timeout=EXIT_TIMEOUT_S)
+
+    def fit(self, desk: "JobDesk", trainable: Any) -> None:
+        """Works off the desk's jobs in one run of Tune.
+
+        Raises:
+            RayLost: Ray's node manager or head process died; seen within a second.
+        """
+        from ray import tune
+
+        from tuner.raytune.skins import JobScheduler, JobSearcher
+
+        self._num_fits += 1
+        tune.Tuner(
+            trainable,
+            tune_config=tune.TuneConfig(
+                num_samples=-1,
+                search_alg=JobSearcher(desk),
+                scheduler=JobScheduler(desk, self.check_alive),
+                reuse_actors=True,
+                max_concurrent_trials=self.plan.slots,
+            ),
+            run_config=tune.RunConfig(
+                name=str(self._num_fits), storage_path=str(self.folder / "fits"), verbose=0
+            ),
+        ).fit()
+
+    def check_alive(self) -> None:
+        """Raises RayLost if Ray lost a process; Tune itself would wait for it for ever."""
+        import ray
+
+        dead = {kind for kind, _ in ray._private.worker._global_node.dead_processes()}
+        if dead & {"raylet", "gcs_server"}:
+            raise RayLost
 
 
 @contextmanager
-def ray_session(plan: Plan, run_folder: Path) -> Iterator[RaySession]:
-    """Gives a running Ray; at the end, however it ends, none of its processes is left.
+def ray_session(plan: Plan) -> Iterator[RaySession]:
+    """Gives a running Ray. At the end, however it comes, none of its processes is left.
 
-    Inside, SIGTERM and SIGHUP raise SystemExit(143 and 129), SIGINT raises KeyboardInterrupt.
+    Inside, SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt, at once and only once; out of here
+    SIGTERM and SIGHUP come as SystemExit 143 and 129. To be used in the main thread.
 
     Raises:
-        ResourceError: RAY_ADDRESS is set, or Ray cannot start here.
+        ResourceError: RAY_ADDRESS is set.
     """
-    raise NotImplementedError
-    yield
+    check_address()
+    folder = Path(tempfile.mkdtemp(prefix="tuner-", dir="/tmp"))  # sockets allow 107 characters
+    with Interrupts() as interrupts, environment(plan, folder), subreaper():
+        session = RaySession(plan, folder, interrupts)
+        try:
+            write_token(session.token_path)
+            session.start()
+            yield session
+        finally:
+            interrupts.ignore()
+            session.stop()
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def run_jobs(
     session: RaySession,
-    jobs: Jobs,
-    work: Work,
+    jobs: "JobSource",
+    work: "Work",
     context: Mapping[str, Any],
     *,
     max_restarts: int,
-    on_result: Callable[[Job, Mapping[str, Any]], None],
+    on_result: "OnResult",
 ) -> None:
     """Runs jobs until there is none left, every slot busy.
 
     Args:
         session: The running Ray.
-        jobs: Hands the jobs out and hears of every result and failure.
-        work: What a job does, in the trial's process; given `dataclasses.asdict(job)`.
-        context: The same for every job, plain.
+        jobs: Hands the jobs out and hears of every result and failure, in this process.
+        work: What a job does, in the trial's process; gets `dataclasses.asdict(job)` and `context`.
+        context: The same for every job; plain and small.
         max_restarts: How often Ray may be lost and started again.
-        on_result: Told every result after `jobs` has it; a failure has a `reason` and a `message`.
+        on_result: Told each result after `jobs`; a failure has `reason`, `message` and, where
+            `work` raised, `traceback`.
 
     Raises:
-        RunError: Ray was lost more often than `max_restarts`.
+        RunError: Ray was lost more often than that. What `jobs` or `on_result` raise comes through.
     """
-    raise NotImplementedError
+    from tuner.raytune.skins import JobDesk
+    from tuner.raytune.trainable import build_trainable
+
+    trainable = build_trainable(work, context, session.plan)
+    num_losses = 0
+    while num_losses <= max_restarts:
+        desk = JobDesk(jobs, on_result)
+        try:
+            session.fit(desk, trainable)
+            return
+        except RayLost:
+            num_losses += 1
+            desk.give_back()
+            session.stop()
+            session.start()
+        except Exception as error:
+            num_losses += not desk.charge(killed_for_memory(error))
+            desk.give_back()
+    raise RunError(
+        f"ray: lost {num_losses} times, search.max_restarts is {max_restarts}; "
+        "nothing finished is lost, the same command goes on"
+    )
+
+
+def killed_for_memory(error: Exception) -> set[int]:
+    """Returns the processes that Ray's memory monitor killed, the one end of a fit we go on after.
+
+    Raises:
+        Exception: Any other end, as it was before Tune wrapped it.
+    """
+    from ray.exceptions import OutOfMemoryError
+    from ray.tune import TuneError
+
+    if isinstance(error.__cause__, OutOfMemoryError):
+        selected = re.findall(r"^Selected to kill: .*", str(error), re.MULTILINE)
+        return {int(pid) for line in selected for pid in re.findall(r"pid=(\d+)", line)}
+    while isinstance(error, TuneError) and isinstance(error.__context__, Exception):
+        error = error.__context__
+    raise error
+
+
+def check_address() -> None:
+    """Raises ResourceError where RAY_ADDRESS names a cluster: Ray would wait minutes for it."""
+    address = os.environ.get("RAY_ADDRESS")
+    if address:
+        raise ResourceError(
+            f"RAY_ADDRESS: names a Ray cluster ({address}), but a search starts its own Ray on "
+            "this machine; unset RAY_ADDRESS"
+        )
+
+
+@contextmanager
+def environment(plan: Plan, folder: Path) -> Iterator[None]:
+    """Sets what Ray and its processes read, and puts back what was there."""
+    before = dict(os.environ)
+    os.environ.pop("RAY_AUTH_MODE", None)  # unset, Ray turns the login on, imported or not
+    os.environ.update(
+        ENVIRONMENT,
+        RAY_AUTH_TOKEN_PATH=str(folder / "auth_token"),  # the default needs a home folder
+        OMP_NUM_THREADS=str(plan.threads),
+        PYTHONPATH=os.pathsep.join(entry or os.getcwd() for entry in sys.path),
+    )
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
+def subreaper() -> Iterator[None]:
+    """Makes orphans ours, so that trials whose node manager died are found and ended too."""
+    if sys.platform != "linux":
+        yield
+        return
+    prctl = ctypes.CDLL(None).prctl
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+def write_token(path: Path) -> None:
+    """Writes a fresh login token that only this user can read."""
+    path.touch(mode=0o600)
+    path.write_text(secrets.token_hex(32))
+
+
+def descendants() -> set[Any]:
+    """Returns the processes that this one and its children started."""
+    from ray.thirdparty_files import psutil
+
+    return set(psutil.Process().children(recursive=True))
+
+
+def is_news(record: logging.LogRecord) -> bool:
+    """Says whether a line of Tune's tells something that the failed trials do not."""
+    return not record.getMessage().startswith("Trials did not complete")

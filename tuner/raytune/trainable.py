@@ -1,8 +1,57 @@
 """What runs inside a trial's process: one job after another, failures returned as results."""
 
-from collections.abc import Callable, Iterator, Mapping
+import traceback
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from typing import Any
 
-# Called in the trial's process with a job and the search's context, both plain; yields one plain
-# result per report. A result with a "reason" is the job's last. The name must be importable there.
-Work = Callable[[Mapping[str, Any], Mapping[str, Any]], Iterator[Mapping[str, Any]]]
+from ray import tune
+
+from tuner.planning.resources import Plan
+
+# A generator function, importable in the trial's process: given a job and the search's context,
+# both plain, it yields one plain result per report. A result with a "reason" is the job's last.
+Work = Callable[[Mapping[str, Any], Mapping[str, Any]], Generator[Mapping[str, Any], None, None]]
+
+RESULT = "result"
+
+
+def build_trainable(work: Work, context: Mapping[str, Any], plan: Plan) -> Any:
+    """Returns what Tune runs in each slot: `work` on one job, with the plan's share of the machine.
+
+    The process is reused: after a stop it stays inside `tune.report` until the next job comes, then
+    `work` is closed (GeneratorExit at its `yield`) before that job begins.
+    """
+
+    def train_job(config: dict[str, Any]) -> None:
+        fence_gpu_memory(plan.gpus_per_trial)
+        try:
+            with closing(work(config["job"], context)) as results:
+                for result in results:
+                    report(result)
+        except Exception as error:
+            # Raised through Ray, it would cost the process: 4 to 9 s until its slot works again.
+            report(
+                {
+                    "reason": "error",
+                    "message": f"{type(error).__name__}: {error}",
+                    "traceback": traceback.format_exc(),
+                }
+            )
+
+    share = {"CPU": plan.cpus_per_trial, "GPU": plan.gpus_per_trial}
+    return tune.with_resources(train_job, tune.PlacementGroupFactory([share]))
+
+
+def report(result: Mapping[str, Any]) -> None:
+    """Hands one result to the driver and waits; in a list, since Tune flattens what is in a dict."""
+    tune.report({RESULT: [dict(result)]})
+
+
+def fence_gpu_memory(share: float) -> None:
+    """Keeps this process within its share of the card's memory, so that it cannot fail others."""
+    if 0 < share < 1:
+        import torch  # not needed here but for this: work brings its own
+
+        if torch.cuda.is_available():
+            torch.cuda.set_per_process_memory_fraction(share)

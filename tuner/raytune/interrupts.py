@@ -1,0 +1,68 @@
+"""Signals as one KeyboardInterrupt, and the exit code that each of them deserves."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Self
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupts:
+    """While entered, the first SIGINT, SIGTERM or SIGHUP raises KeyboardInterrupt; later ones wait.
+
+    KeyboardInterrupt because it is what Ray's C++ passes on, and no `except Exception` stops it.
+    On leaving, SIGTERM and SIGHUP become SystemExit with 128 + their number, SIGINT stays as it is.
+    A signal that was ignored before (nohup) stays ignored.
+    """
+
+    def __init__(self) -> None:
+        self._received = 0
+        handlers = {number: signal.getsignal(number) for number in SIGNALS}
+        self._before = {
+            number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN
+        }
+
+    def __enter__(self) -> Self:
+        self._install()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if isinstance(error, KeyboardInterrupt) and self._received not in (0, signal.SIGINT):
+            raise SystemExit(128 + self._received) from None
+
+    @contextmanager
+    def replaced(self) -> Iterator[None]:
+        """Takes the signals back from a call that installs handlers of its own, as ray.init does.
+
+        Ray's handler ends in SystemExit with the signal's number.
+        """
+        try:
+            yield
+        except SystemExit as exit_request:
+            if exit_request.code == signal.SIGTERM:
+                self._receive(signal.SIGTERM, None)
+            raise
+        self._install()
+
+    def ignore(self) -> None:
+        """Lets nothing interrupt what follows: the cleaning up."""
+        for number in self._before:
+            signal.signal(number, signal.SIG_IGN)
+
+    def _install(self) -> None:
+        for number in self._before:
+            signal.signal(number, self._receive)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        self.ignore()
+        self._received = number
+        raise KeyboardInterrupt

@@ -1,0 +1,155 @@
+"""Jobs in the shape that Ray Tune asks for. Nothing is decided or kept here but who does what."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from ray import cloudpickle
+from ray.exceptions import RayActorError
+from ray.tune.schedulers import FIFOScheduler
+from ray.tune.search import Searcher
+
+from tuner.raytune.trainable import RESULT
+from tuner.search_logic.jobs import END, STOP, WAIT, Decision, Job, NoJob
+
+OnResult = Callable[[Job, Mapping[str, Any]], None]
+
+KILLED = {"reason": "killed", "message": "its process died: killed, crashed or out of memory"}
+OUT_OF_HOST_MEMORY = {"reason": "killed", "message": "the machine ran out of memory"}
+
+
+class JobSource(Protocol):
+    """Hands out jobs and hears what came of them; `Jobs` is the one in use."""
+
+    def next_job(self) -> Job | NoJob:
+        """Returns a job for a free slot, WAIT or END."""
+
+    def report(self, job: Job, result: Any) -> Decision:
+        """Takes a result and returns whether the job goes on."""
+
+    def fail(self, job: Job, reason: str, message: str = "") -> None:
+        """Takes a failure; the job has ended."""
+
+    def lost(self, jobs: Iterable[Job]) -> None:
+        """Takes jobs back that ended through no fault of theirs."""
+
+
+class JobDesk:
+    """Knows which job each Ray trial is doing; the searcher and the scheduler share one.
+
+    Attributes:
+        live: The jobs handed out and not ended, by Ray's trial id.
+        pids: The process of each live job, known from its first result on.
+    """
+
+    def __init__(self, jobs: JobSource, on_result: OnResult) -> None:
+        self.jobs = jobs
+        self.on_result = on_result
+        self.live: dict[str, Job] = {}
+        self.pids: dict[str, int] = {}
+
+    def take(self, trial_id: str) -> Job | NoJob:
+        """Returns the next job, WAIT or END."""
+        job = self.jobs.next_job()
+        if isinstance(job, Job):
+            self.live[trial_id] = job
+        return job
+
+    def report(self, trial_id: str, result: Mapping[str, Any], pid: int) -> Decision:
+        """Passes a result on and returns whether the job goes on."""
+        if result.get("reason"):
+            self.fail(trial_id, result)
+            return STOP
+        job = self.live[trial_id]
+        self.pids[trial_id] = pid
+        decision = self.jobs.report(job, result)
+        if decision is STOP:
+            self._close(trial_id)
+        self.on_result(job, result)
+        return decision
+
+    def fail(self, trial_id: str, result: Mapping[str, Any]) -> None:
+        """Ends a job as failed, by the result's reason and message."""
+        job = self._close(trial_id)
+        self.jobs.fail(job, result["reason"], result.get("message") or "")
+        self.on_result(job, result)
+
+    def charge(self, killed: set[int]) -> int:
+        """Fails the jobs that were in these processes, or may have been; returns how many."""
+        charged = [trial_id for trial_id in self.live if self.pids.get(trial_id) in killed | {None}]
+        for trial_id in charged:
+            self.fail(trial_id, OUT_OF_HOST_MEMORY)
+        return len(charged)
+
+    def give_back(self) -> None:
+        """Gives back every live job, at no charge to it."""
+        self.jobs.lost(list(self.live.values()))
+        self.live.clear()
+
+    def _close(self, trial_id: str) -> Job:
+        self.pids.pop(trial_id, None)
+        return self.live.pop(trial_id)
+
+
+class JobSearcher(Searcher):
+    """Asks the desk for the next job; Tune calls it only when a slot is free."""
+
+    def __init__(self, desk: JobDesk) -> None:
+        super().__init__()
+        self.desk = desk
+
+    def suggest(self, trial_id: str) -> Any:
+        """Returns the next job as a Ray config, None to ask again later, or FINISHED."""
+        job = self.desk.take(trial_id)
+        if job is WAIT:
+            return None
+        if job is END:
+            return Searcher.FINISHED
+        return {"job": asdict(job)}
+
+    def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
+        """Does nothing: the scheduler hears of every end first."""
+
+    def save(self, checkpoint_path: str) -> None:
+        """Saves nothing: the study is the truth."""
+
+
+class JobScheduler(FIFOScheduler):
+    """Tells the desk of every result and every end, and returns its decision.
+
+    Args:
+        desk: The desk that the searcher uses too.
+        check_alive: Called several times a second; raises to end the run.
+    """
+
+    def __init__(self, desk: JobDesk, check_alive: Callable[[], None]) -> None:
+        super().__init__()
+        self.desk = desk
+        self.check_alive = check_alive
+
+    def choose_trial_to_run(self, tune_controller: Any) -> None:
+        """Chooses none: Tune starts what is pending anyway, and the stock one scans all trials."""
+        self.check_alive()
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        """Returns Tune's word for the desk's decision."""
+        decision = self.desk.report(trial.trial_id, result[RESULT][0], result["pid"])
+        return str(self.STOP if decision is STOP else self.CONTINUE)
+
+    def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
+        """Fails a job whose work returned before it was told to stop."""
+        if trial.trial_id in self.desk.live:
+            samples = self.desk.live[trial.trial_id].until_samples
+            message = f"its work returned before samples_seen was {samples}"
+            self.desk.fail(trial.trial_id, {"reason": "error", "message": message})
+
+    def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
+        """Fails a job whose process died, or whose result could not be sent."""
+        # trial.get_error() reads the copy in storage, which is not written yet.
+        with open(trial.pickled_error_file, "rb") as file:
+            error = cloudpickle.load(file)
+        if isinstance(error, RayActorError):
+            failure = KILLED
+        else:
+            failure = {"reason": "error", "message": str(error).strip().splitlines()[-1]}
+        self.desk.fail(trial.trial_id, failure)
