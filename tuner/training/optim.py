@@ -2,6 +2,7 @@
 
 import math
 
+import torch
 from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
@@ -20,7 +21,11 @@ def build_optimizer(
         {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
     ]
     if name == "sgd":
-        return SGD(groups, lr=lr, momentum=momentum, nesterov=momentum > 0, fused=True)
+        sgd = SGD(groups, lr=lr, momentum=momentum, nesterov=momentum > 0, fused=True)
+        # A first fused step that the scaler skips would leave what was in memory (torch 2.14).
+        for parameter in parameters if momentum else ():
+            sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        return sgd
     kinds = {"adam": Adam, "adamw": AdamW}
     return kinds[name](groups, lr=lr, betas=(momentum, 0.999), fused=True)
 
