@@ -64,6 +64,7 @@ def main(keys: RetrainKeys, overrides: list[str]) -> None:
         run = open_training(task)
         train(run, task)
         hand_over(run, task)
+        say(f"model folder: {task.output}")
         if task.recorded:
             say(compare(run, task))
 

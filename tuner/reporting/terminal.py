@@ -9,6 +9,8 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TaskID,
     TaskProgressColumn,
     TextColumn,
@@ -73,6 +75,14 @@ def training_bar(
         yield progress.tell
 
 
+class SpeedColumn(ProgressColumn):
+    """Images a second over the last half minute, once there is something to go by."""
+
+    def render(self, task: Task) -> str:
+        """The speed as text."""
+        return f"{task.speed:.0f} images/s" if task.speed else ""
+
+
 class TrainingProgress(Progress):
     """Draws how many images a run has seen, read at each drawing, and the last report."""
 
@@ -82,7 +92,7 @@ class TrainingProgress(Progress):
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
             TaskProgressColumn(),
-            TextColumn("{task.speed:.0f} images/s", justify="right"),
+            SpeedColumn(),
             TextColumn("{task.fields[scores]}"),
             TimeRemainingColumn(compact=True),
             console=CONSOLE,

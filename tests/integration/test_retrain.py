@@ -1,0 +1,75 @@
+"""Retraining as a user does it: in processes of their own, killed and started again."""
+
+import hashlib
+import json
+import random
+import time
+from pathlib import Path
+from subprocess import Popen
+
+from tests.integration.conftest import Command
+
+IMAGES = ("data.root=images", "train.epochs=40")
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def num_reports(output: Path) -> int:
+    metrics = output / "metrics.jsonl"
+    return len(metrics.read_text().splitlines()) if metrics.exists() else 0
+
+
+def kill_after_reports(process: Popen[str], output: Path, count: int) -> None:
+    """SIGKILL as soon as `count` reports are written; a process that ends before is an error."""
+    while num_reports(output) < count:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.002)
+    process.kill()
+    process.communicate()
+
+
+def test_a_killed_retrain_ends_with_the_weights_of_one_that_was_not(command: Command) -> None:
+    whole, torn = command.folder / "whole", command.folder / "torn"
+    done = command.run("retrain", "space=tiny.yaml", *IMAGES, f"output={whole}")
+    assert (done.returncode, done.stderr) == (0, "")
+    moments = random.Random(0)
+    for kill in range(4):
+        process = command.start("retrain", "space=tiny.yaml", *IMAGES, f"output={torn}")
+        kill_after_reports(process, torn, 8 * kill + moments.randint(2, 8))
+    # Another number of loader workers and another decoder must not show either.
+    others = ("loader.num_workers=2", "data.decoder=cv2")
+    done = command.run("retrain", "space=tiny.yaml", *IMAGES, *others, f"output={torn}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sha256(torn / "model.safetensors") == sha256(whole / "model.safetensors")
+    scores = [
+        [
+            {key: value for key, value in json.loads(line).items() if not key.endswith("_s")}
+            | {"peak_memory_bytes": 0, "seconds": 0}
+            for line in (output / "metrics.jsonl").read_text().splitlines()
+        ]
+        for output in (whole, torn)
+    ]
+    assert scores[0] == scores[1]
+    assert len(scores[0]) == 20
+
+
+def test_best_yaml_trains_to_the_recorded_count(command: Command) -> None:
+    command.run("retrain", "space=tiny.yaml", "data.root=images", "output=first")
+    best = json.loads((command.folder / "first" / "summary.json").read_text())["result"]
+    done = command.run("retrain", "config=first/best.yaml")
+    told = f"{best['num_correct']} of 12 right at epoch {best['epoch']:g}, as recorded"
+    assert done.stdout.splitlines()[-1] == f"repeated: {told}"
+    changed = command.run(
+        "retrain", "config=first/best.yaml", "optim.lr=0.06", "output=changed"
+    )
+    assert changed.stdout.splitlines()[-1] == (
+        "not compared with the recorded result: optim.lr was 0.05 and is now 0.06"
+    )
+    refused = command.run("retrain", "config=first/best.yaml", "train.seed=1", "output=changed")
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        f"error: {command.folder}/changed: holds another run (optim.lr was 0.06 and is now 0.05, "
+        "train.seed was 0 and is now 1); use another output=… or remove that folder\n"
+    )
