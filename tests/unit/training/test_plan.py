@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,14 +27,14 @@ def keys(num_images: int) -> "np.ndarray[tuple[int], np.dtype[np.uint64]]":
     return stable_keys(f"{number}.jpg" for number in range(num_images))
 
 
-@pytest.mark.parametrize("num_images", [1, 2, 3, 31, 64, 97, 128, 199, 200])
-def test_a_pass_takes_ceil_of_images_over_batch_steps(num_images: int) -> None:
-    some_keys = keys(num_images)
-    for batch_size in range(1, 201):
-        steps = list(plan_steps(0, num_images, some_keys, recipe(batch_size)))
-        assert len(steps) == -(-num_images // batch_size)
-        assert all(len(step.positions) == batch_size for step in steps[:-1])
-        assert_covers_once((step.positions for step in steps), num_images)
+def test_a_pass_takes_ceil_of_images_over_batch_steps() -> None:
+    for num_images in range(1, 201):
+        some_keys = keys(num_images)
+        for batch_size in range(1, 201):
+            steps = list(plan_steps(0, num_images, some_keys, recipe(batch_size)))
+            assert len(steps) == -(-num_images // batch_size)
+            assert all(len(step.positions) == batch_size for step in steps[:-1])
+            assert_covers_once((step.positions for step in steps), num_images)
 
 
 @given(st.integers(1, 60), st.integers(1, 70), st.integers(1, 4), st.integers(0, 300))
