@@ -1,0 +1,122 @@
+"""A plan keeps the machine busy and never exceeds it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.errors import ResourceError
+from tuner.planning.machine import Gpu, Machine
+from tuner.planning.resources import Plan, plan_resources
+
+
+def machine(cpus: float, num_gpus: int = 0) -> Machine:
+    return Machine(cpus, 2**34, 2**30, (Gpu("card", 2**34),) * num_gpus)
+
+
+@given(
+    cpus=st.floats(0.1, 256),
+    num_gpus=st.integers(0, 8),
+    cpus_per_trial=st.floats(0.05, 300),
+    gpus_per_trial=st.one_of(st.just("auto"), st.floats(0.05, 1), st.just(0.0)),
+    max_concurrent=st.one_of(st.just("auto"), st.integers(1, 64)),
+)
+def test_a_plan_never_exceeds_the_machine(
+    cpus: float,
+    num_gpus: int,
+    cpus_per_trial: float,
+    gpus_per_trial: float | str,
+    max_concurrent: int | str,
+) -> None:
+    try:
+        plan = plan_resources(
+            machine(cpus, num_gpus),
+            cpus_per_trial=cpus_per_trial,
+            gpus_per_trial=gpus_per_trial,
+            max_concurrent=max_concurrent,
+        )
+    except ResourceError:
+        return
+    assert plan.slots >= 1
+    assert plan.slots * plan.cpus_per_trial <= cpus * (1 + 1e-6)
+    assert 1 <= plan.threads <= max(1, plan.cpus_per_trial)
+    if plan.gpus_per_trial:
+        # No trial straddles two cards: every card holds a whole number of them.
+        trials_per_card = -(-plan.slots // plan.num_gpus)
+        assert plan.num_gpus == num_gpus
+        assert trials_per_card * plan.gpus_per_trial <= 1 + 1e-6
+
+
+def test_auto_fills_the_cpus() -> None:
+    plan = plan_resources(
+        machine(7.5), cpus_per_trial=2.0, gpus_per_trial="auto", max_concurrent="auto"
+    )
+
+    assert plan == Plan(slots=3, cpus_per_trial=2.0, gpus_per_trial=0.0, num_gpus=0, threads=2)
+
+
+def test_auto_gives_each_trial_a_card() -> None:
+    plan = plan_resources(
+        machine(16, 2), cpus_per_trial=4.0, gpus_per_trial="auto", max_concurrent="auto"
+    )
+
+    assert plan == Plan(slots=2, cpus_per_trial=4.0, gpus_per_trial=1.0, num_gpus=2, threads=4)
+
+
+def test_three_thirds_of_a_card_are_three_trials() -> None:
+    plan = plan_resources(
+        machine(16, 1), cpus_per_trial=1.0, gpus_per_trial=1 / 3, max_concurrent="auto"
+    )
+
+    assert plan.slots == 3
+
+
+@pytest.mark.parametrize(
+    ("cpus_per_trial", "gpus_per_trial", "max_concurrent", "problems"),
+    [
+        (
+            64.0,
+            "auto",
+            "auto",
+            ["resources.cpus_per_trial: 64 wanted, this process may use 2; use at most that"],
+        ),
+        (
+            1.0,
+            1.0,
+            "auto",
+            ["resources.gpus_per_trial: 1 wanted, torch finds no GPU here; use 0"],
+        ),
+        (
+            2.5,
+            0.5,
+            8,
+            [
+                "resources.cpus_per_trial: 2.5 wanted, this process may use 2; use at most that",
+                "resources.gpus_per_trial: 0.5 wanted, torch finds no GPU here; use 0",
+            ],
+        ),
+        (
+            1.0,
+            0.0,
+            3,
+            [
+                "search.max_concurrent: 3 trials of 1 CPU and 0 GPU wanted, 2 CPU and 0 GPU "
+                "hold 2; use at most 2"
+            ],
+        ),
+    ],
+)
+def test_what_the_machine_cannot_give_is_named(
+    cpus_per_trial: float,
+    gpus_per_trial: float | str,
+    max_concurrent: int | str,
+    problems: list[str],
+) -> None:
+    with pytest.raises(ResourceError) as caught:
+        plan_resources(
+            machine(2),
+            cpus_per_trial=cpus_per_trial,
+            gpus_per_trial=gpus_per_trial,
+            max_concurrent=max_concurrent,
+        )
+
+    assert list(caught.value.problems) == problems
