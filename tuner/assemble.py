@@ -14,12 +14,15 @@ import torch
 from tuner.data.augment import Augment, stored_size_px
 from tuner.data.generated import ensure_generated
 from tuner.data.loader import Loader
-from tuner.data.prepare import PreparedData, Progress, prepare_dataset
+from tuner.data.prepare import PreparedData, prepare_dataset
+from tuner.data.verify import Progress
 from tuner.settings.config import Config
 from tuner.training.checkpoint import CheckpointFolder
-from tuner.training.loop import EpochResult, Recipe, fit
+from tuner.training.loop import fit
 from tuner.training.models import build_model
 from tuner.training.optim import build_optimizer
+from tuner.training.plan import Recipe
+from tuner.training.result import EpochResult
 from tuner.training.state import TrainState, start_state
 
 CHECKPOINT_EVERY_S = 60.0  # a kill in a long epoch costs at most this much work

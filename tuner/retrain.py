@@ -1,7 +1,7 @@
 """`python -m tuner.retrain`: trains one configuration, in full, and says whether it repeats.
 
-    python -m tuner.retrain config=results/imagenet_small/best.yaml
-    python -m tuner.retrain space=imagenet_small train.epochs=30
+python -m tuner.retrain config=results/imagenet_small/best.yaml
+python -m tuner.retrain space=imagenet_small train.epochs=30
 """
 
 import json
@@ -159,7 +159,9 @@ def train(run: "TrainingRun", task: Task) -> None:
     ):
         for result in results:
             if result.reason:
-                raise RunError(f"training ended at epoch {result.epoch:.2f}: {result.reason}: {result.message}")
+                raise RunError(
+                    f"training ended at epoch {result.epoch:.2f}: {result.reason}: {result.message}"
+                )
             write_metrics(run, task)
             tell(result.to_plain())
 

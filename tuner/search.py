@@ -1,6 +1,6 @@
 """`python -m tuner.search`: finds the best training settings, and goes on where it stopped.
 
-    python -m tuner.search space=imagenet_small
+python -m tuner.search space=imagenet_small
 """
 
 import shlex
@@ -100,11 +100,11 @@ def plan_machine(search: Search) -> "Plan":
     from tuner.assemble import build_state
     from tuner.planning.machine import look
     from tuner.planning.resources import plan_resources
-    from tuner.raytune.engine import refuse_foreign_cluster
+    from tuner.raytune.engine import check_address
     from tuner.reporting.terminal import say
 
     config = search.space.config
-    refuse_foreign_cluster()
+    check_address()
     plan = plan_resources(
         look(),
         cpus_per_trial=config.resources.cpus_per_trial,
@@ -251,7 +251,10 @@ def hand_over(search: Search, plan: "Plan", data: "PreparedData", record: "Recor
     from tuner.trial import trial_folder
 
     rows = leaderboard_rows(
-        record, search.space.config, rungs_of(search, len(data.train)), list(search.space.parameters)
+        record,
+        search.space.config,
+        rungs_of(search, len(data.train)),
+        list(search.space.parameters),
     )
     write_leaderboard(search.folder / "leaderboard.csv", rows)
     trial = best_trial(record)
@@ -281,7 +284,10 @@ def hand_over(search: Search, plan: "Plan", data: "PreparedData", record: "Recor
 
 def why_none(record: "Record") -> str:
     """Returns why each trial ended, every reason once."""
-    reasons = {f"{trial.reason} ({trial.message})" if trial.message else str(trial.reason) for trial in record.trials}
+    reasons = {
+        f"{trial.reason} ({trial.message})" if trial.message else str(trial.reason)
+        for trial in record.trials
+    }
     return "; ".join(sorted(reasons))
 
 

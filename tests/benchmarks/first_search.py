@@ -127,9 +127,7 @@ def read_journal(path: Path) -> dict[str, object]:
             "median": round(median(starts), 3),
             "max": round(max(starts), 3),
         },
-        "share_training_and_evaluating": round(
-            busy_share(jobs, first_step, last_handed_out), 4
-        ),
+        "share_training_and_evaluating": round(busy_share(jobs, first_step, last_handed_out), 4),
         "window_s": round(last_handed_out - first_step, 1),
     }
 

@@ -31,7 +31,12 @@ from tuner.training.optim import learning_rate
 
 SEEDS = (0, 1, 2)
 EPOCHS = 4
-SETTINGS = [f"train.epochs={EPOCHS}", "search.grace_epochs=1", "optim.lr=0.1", "train.batch_size=128"]
+SETTINGS = [
+    f"train.epochs={EPOCHS}",
+    "search.grace_epochs=1",
+    "optim.lr=0.1",
+    "train.batch_size=128",
+]
 
 
 def main() -> None:
@@ -51,7 +56,10 @@ def main() -> None:
         "git_commit": git_commit(),
         "seeds": rows,
         "images_per_s_ratio_ours_to_plain": round(
-            statistics.mean(row["ours"]["images_per_s"] / row["plain"]["images_per_s"] for row in rows), 3
+            statistics.mean(
+                row["ours"]["images_per_s"] / row["plain"]["images_per_s"] for row in rows
+            ),
+            3,
         ),
         "mean_top1": {
             who: round(statistics.mean(row[who]["top1"] for row in rows), 4)

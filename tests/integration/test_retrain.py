@@ -61,9 +61,7 @@ def test_best_yaml_trains_to_the_recorded_count(command: Command) -> None:
     done = command.run("retrain", "config=first/best.yaml")
     told = f"{best['num_correct']} of 12 right at epoch {best['epoch']:g}, as recorded"
     assert done.stdout.splitlines()[-1] == f"repeated: {told}"
-    changed = command.run(
-        "retrain", "config=first/best.yaml", "optim.lr=0.06", "output=changed"
-    )
+    changed = command.run("retrain", "config=first/best.yaml", "optim.lr=0.06", "output=changed")
     assert changed.stdout.splitlines()[-1] == (
         "not compared with the recorded result: optim.lr was 0.05 and is now 0.06"
     )

@@ -117,6 +117,12 @@ class Jobs:
         return self._exhausted
 
     @property
+    def is_finished(self) -> bool:
+        """Whether all trials asked for have been tried and have ended."""
+        num_trials = len(self._record.trials)
+        return num_trials >= self._trials and self._ended.total() == num_trials
+
+    @property
     def fatal(self) -> str | None:
         """The one error in which the first three trials failed for good, with no report by any."""
         first = self._record.trials[:FATAL_TRIALS]

@@ -80,7 +80,9 @@ class LoaderConfig(Section):
     num_workers: CountOrZero = Field(
         default=0, description="reading processes per trial; 0 reads inline"
     )
-    prefetch_factor: Count = Field(default=2, description="batches each worker reads ahead")
+    prefetch_factor: Count = Field(
+        default=2, description="batches read ahead while one is trained on"
+    )
 
 
 class ModelConfig(Section):
