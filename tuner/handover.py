@@ -45,9 +45,11 @@ def describe_winner(
         device: Kind of device, `cpu` or `cuda`.
         trial_number: Its number in a search.
     """
-    trial = {} if trial_number is None else {"trial_number": trial_number}
+    result = {"metric": config.search.metric} | {key: report[key] for key in RESULT_KEYS}
+    if trial_number is not None:
+        result["trial_number"] = trial_number
     return {
-        "result": {"metric": config.search.metric} | trial | {key: report[key] for key in RESULT_KEYS},
+        "result": result,
         "settings": config.model_dump(),
         "classes": list(classes),
         "data_fingerprint": data_fingerprint,

@@ -160,7 +160,7 @@ def train(run: "TrainingRun", task: Task) -> None:
         for result in results:
             if result.reason:
                 raise RunError(
-                    f"training ended at epoch {result.epoch:.2f}: {result.reason}: {result.message}"
+                    f"training: {result.reason} at epoch {result.epoch:.2f} ({result.message})"
                 )
             write_metrics(run, task)
             tell(result.to_plain())

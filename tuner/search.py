@@ -250,12 +250,8 @@ def hand_over(search: Search, plan: "Plan", data: "PreparedData", record: "Recor
     from tuner.training.checkpoint import CheckpointFolder
     from tuner.trial import trial_folder
 
-    rows = leaderboard_rows(
-        record,
-        search.space.config,
-        rungs_of(search, len(data.train)),
-        list(search.space.parameters),
-    )
+    space, rungs = search.space, rungs_of(search, len(data.train))
+    rows = leaderboard_rows(record, space.config, rungs, list(space.parameters))
     write_leaderboard(search.folder / "leaderboard.csv", rows)
     trial = best_trial(record)
     if trial is None:
@@ -283,11 +279,8 @@ def hand_over(search: Search, plan: "Plan", data: "PreparedData", record: "Recor
 
 
 def why_none(record: "Record") -> str:
-    """Returns why each trial ended, every reason once."""
-    reasons = {
-        f"{trial.reason} ({trial.message})" if trial.message else str(trial.reason)
-        for trial in record.trials
-    }
+    """Returns why trials ended, every reason once."""
+    reasons = {f"{trial.reason} ({trial.message})" for trial in record.trials}
     return "; ".join(sorted(reasons))
 
 

@@ -1,1 +1,1 @@
-"""What people read: the leaderboard and the lines of a running search. Never imports torch or ray."""
+"""What people read: the leaderboard and the lines of a run. Imports neither torch nor ray."""

@@ -80,9 +80,7 @@ class LoaderConfig(Section):
     num_workers: CountOrZero = Field(
         default=0, description="reading processes per trial; 0 reads inline"
     )
-    prefetch_factor: Count = Field(
-        default=2, description="batches read ahead while one is trained on"
-    )
+    prefetch_factor: Count = Field(default=2, description="batches read ahead of training")
 
 
 class ModelConfig(Section):

@@ -10,6 +10,7 @@ from tuner.settings.config import Config, flatten
 FREE_KEYS = (
     "data.root",
     "data.cache_root",
+    "data.decoder",
     "data.on_bad_image",
     "loader.",
     "resources.",
