@@ -1,6 +1,8 @@
 import json
 import math
+import platform
 import re
+import resource
 from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from dataclasses import replace
@@ -316,3 +318,14 @@ def test_a_slice_halved_for_memory_is_kept_in_the_state(tmp_path: Path) -> None:
     other = start(Little)
     other.restore(state.to_plain())
     assert other.micro_batch_size == 2
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's allocator")
+def test_memory_that_a_step_frees_is_there_for_the_next() -> None:
+    list(run(start()))
+    faults = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        torch.ones(16 * 2**20)
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    assert faults[-1] < 64 * 2**20 / resource.getpagesize() / 10
