@@ -3,17 +3,17 @@
 import json
 import math
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count, cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tuner.search_logic.jobs import END, GO, STOP, WAIT, Decision, Job, Jobs, NoJob, Scheduler
-from tuner.search_logic.sampling import Sampler
+from tuner.search_logic.sampling import Outcome, Sampler, settings_key
 from tuner.settings.space import ChoiceSpec, FloatSpec, ParameterSpec
 from tuner.study.record import JOURNAL_NAME, Record, TrialRecord
 
@@ -22,6 +22,14 @@ SPACE: Mapping[str, ParameterSpec] = {
     "train.batch_size": ChoiceSpec((32, 64)),
 }
 RUNGS = (1000, 3000, 9000)
+
+
+@pytest.fixture
+def quick_path() -> Iterator[Path]:
+    """A folder in memory where there is one: the fsyncs of a busy disk take most of the time."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)
 
 
 class Search:
@@ -133,12 +141,12 @@ def journal(search: Search) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("sampler", ["tpe", "random", "qmc"])
 @pytest.mark.parametrize("scheduler", ["asha", "asha_stopping", "none"])
 def test_a_search_killed_after_every_event_does_what_it_would_have_done(
-    tmp_path: Path, scheduler: Scheduler, sampler: Sampler
+    quick_path: Path, scheduler: Scheduler, sampler: Sampler
 ) -> None:
-    kwargs: dict[str, Any] = {"scheduler": scheduler, "sampler": sampler, "trials": 14}
-    with Search(tmp_path / "whole", **kwargs) as whole:
+    kwargs: dict[str, Any] = {"scheduler": scheduler, "sampler": sampler, "trials": 12}
+    with Search(quick_path / "whole", **kwargs) as whole:
         run_to_the_end(whole)
-    with Search(tmp_path / "killed", **kwargs) as often:
+    with Search(quick_path / "killed", **kwargs) as often:
         # After every report and, before the next one, with a job just handed out.
         run_to_the_end(often, cycle([True, True, False]).__next__)
     assert journal(often) == journal(whole)
@@ -146,13 +154,13 @@ def test_a_search_killed_after_every_event_does_what_it_would_have_done(
 
 @pytest.mark.parametrize("scheduler", ["asha", "asha_stopping"])
 def test_a_search_killed_once_does_what_it_would_have_done(
-    tmp_path: Path, scheduler: Scheduler
+    quick_path: Path, scheduler: Scheduler
 ) -> None:
-    with Search(tmp_path / "whole", scheduler=scheduler) as whole:
+    with Search(quick_path / "whole", scheduler=scheduler, trials=6) as whole:
         events = count()
         run_to_the_end(whole, lambda: next(events) < 0)
     for moment in range(next(events)):
-        with Search(tmp_path / f"{moment}", scheduler=scheduler) as once:
+        with Search(quick_path / f"{moment}", scheduler=scheduler, trials=6) as once:
             run_to_the_end(once, map(moment.__eq__, count()).__next__)
         assert journal(once) == journal(whole)
 
@@ -191,17 +199,20 @@ ACTIONS = st.tuples(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    actions=st.lists(ACTIONS, max_size=50),
+    actions=st.lists(ACTIONS, max_size=40),
     slots=st.integers(1, 4),
     scheduler=st.sampled_from(["asha", "asha_stopping", "none"]),
 )
 def test_no_order_of_events_loses_a_job_or_hands_it_out_twice(
-    actions: list[tuple[str, int, float, int, str]], slots: int, scheduler: Scheduler
+    quick_path: Path,
+    actions: list[tuple[str, int, float, int, str]],
+    slots: int,
+    scheduler: Scheduler,
 ) -> None:
     with (
-        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory(dir=quick_path) as folder,
         Search(Path(folder), scheduler=scheduler) as search,
     ):
         running: dict[int, Job] = {}
@@ -266,6 +277,16 @@ def test_a_trial_that_became_promotable_goes_on_before_a_new_one(tmp_path: Path)
         assert search.next_job().trial_number == 3
 
 
+def test_the_highest_rung_promotes_first(tmp_path: Path) -> None:
+    with Search(tmp_path) as search:
+        jobs = [search.next_job() for _ in range(6)]
+        for number, top1 in ((3, 0.9), (4, 0.8), (5, 0.7)):
+            assert search.report(jobs[number], 1000, top1) is STOP
+        for number, top1 in ((0, 0.5), (1, 0.4), (2, 0.3)):
+            assert search.report(jobs[number], 3000, top1) is STOP
+        assert [search.next_job().trial_number for _ in range(4)] == [0, 3, 4, 6]
+
+
 def test_equal_scores_are_promoted_by_trial_number(tmp_path: Path) -> None:
     with Search(tmp_path) as search:
         jobs = [search.next_job() for _ in range(3)]
@@ -315,6 +336,27 @@ def test_a_small_search_still_trains_its_best_trial_in_full(tmp_path: Path, tria
                 if search.report(job, samples, job.trial_number / 10) is STOP:
                     break
         assert search.states() == ["stopped"] * (trials - 1) + ["complete"]
+
+
+def test_the_last_promotion_waits_for_what_still_runs(tmp_path: Path) -> None:
+    with Search(tmp_path, trials=2) as search:
+        first, second = search.next_job(), search.next_job()
+        search.report(first, 1000, 0.5)
+        assert search.jobs.next_job() is WAIT
+        assert search.report(second, 1000, 0.6) is STOP
+        assert search.next_job().trial_number == 1
+
+
+def test_a_failed_trial_leaves_its_rungs_for_good(tmp_path: Path) -> None:
+    with Search(tmp_path) as search:
+        for top1 in (0.1, 0.2):
+            search.report(search.next_job(), 1000, top1)
+        best = search.next_job()
+        assert search.report(best, 1000, 0.5) is GO
+        search.jobs.fail(best, "diverged")
+        check(search, {})
+        search.restart()
+        check(search, {})
 
 
 def test_another_trial_takes_the_place_of_a_promoted_one_that_fails(tmp_path: Path) -> None:
@@ -447,3 +489,49 @@ def test_a_running_trial_may_still_prove_a_shared_error_wrong(tmp_path: Path) ->
         assert search.jobs.next_job() is WAIT
         search.report(jobs[3], 500, 0.3)
         assert search.next_job().trial_number == 4
+        search.restart()
+        assert search.jobs.fatal is None
+
+
+def test_an_ended_search_leaves_no_trial_open(tmp_path: Path) -> None:
+    with Search(tmp_path, max_failures=1) as search:
+        *first, last = [search.next_job() for _ in range(4)]
+        search.jobs.fail(last, "error", "no such file")
+        search.jobs.lost(first)
+        fail_all_attempts(search, 3, "no such file")
+        assert search.jobs.next_job() is END
+        assert search.states() == ["failed"] * 3 + ["stopped"]
+        check(search, {})
+
+
+def outcomes(search: Search) -> dict[int, Outcome]:
+    """What the model is shown, by trial number."""
+    numbers = {settings_key(trial.settings): trial.number for trial in search.record.trials}
+    return {numbers[settings_key(seen.settings)]: seen.outcome for seen in search.jobs._history()}
+
+
+def test_the_model_sees_scores_at_the_highest_rung_that_has_enough(tmp_path: Path) -> None:
+    with Search(tmp_path, trials=20, sampler="tpe") as search:
+        jobs = [search.next_job() for _ in range(9)]
+        for job in jobs[:5]:
+            assert search.report(job, 3000, job.trial_number / 10) is (
+                GO if job.trial_number >= 2 else STOP
+            )
+        scores = {0: 0.0, 1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4}
+        assert outcomes(search) == {**scores, **dict.fromkeys(range(5, 9), "running")}
+        search.report(jobs[5], 1000, 0.9)
+        search.jobs.fail(jobs[6], "diverged")
+        search.jobs.fail(jobs[7], "out_of_memory")
+        without_score = {6: "failed", 7: "infeasible", 8: "running"}
+        assert outcomes(search) == {**scores, **without_score}
+
+
+def test_the_model_takes_over_after_the_start_up(tmp_path: Path) -> None:
+    def proposed(sampler: Sampler) -> list[Mapping[str, Any]]:
+        with Search(tmp_path / sampler, trials=12, sampler=sampler, scheduler="none") as search:
+            run_to_the_end(search)
+            return [trial.settings for trial in search.record.trials]
+
+    tpe, qmc = proposed("tpe"), proposed("qmc")
+    assert tpe[:10] == qmc[:10]
+    assert tpe[10] != qmc[10]

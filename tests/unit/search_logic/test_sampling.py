@@ -59,6 +59,14 @@ def test_the_start_up_ends_once_there_are_trials_and_scores() -> None:
     )
 
 
+def test_random_trials_are_drawn_apart() -> None:
+    first, second = (
+        propose(SQUARE, [], sampler="random", seed=0, trial_number=number, tried=set())
+        for number in range(2)
+    )
+    assert first != second
+
+
 def test_proposals_gather_where_scores_are_high() -> None:
     near = [abs(x - 0.8) < 0.2 for x in propose_many(spread(40, lambda x: -abs(x - 0.8)))]
     assert sum(near) > 0.7 * len(near)
