@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 from torch import Tensor
 
 from tuner.data.augment import MEAN, STD, stored_size_px
-from tuner.files import replacing, write_json, write_text
+from tuner.files import write_json, write_text
 from tuner.planning.environment import git_commit, processor, versions
 from tuner.settings.config import Config
 from tuner.settings.text import yaml_text
+from tuner.training.checkpoint import save_weights
 
 RESULT_KEYS = (
     "top1",
@@ -80,9 +80,7 @@ def write_model_folder(
     write_best_yaml(folder / "best.yaml", winner)
     write_json(folder / "classes.json", winner["classes"])
     write_json(folder / "preprocess.json", describe_preprocessing(config))
-    with replacing(folder / "model.safetensors") as temporary:
-        tensors = {name: tensor.contiguous() for name, tensor in weights.items()}
-        temporary.write_bytes(safetensors.torch.save(tensors))
+    save_weights(weights, folder / "model.safetensors")
 
 
 def describe_preprocessing(config: Config) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import safetensors.torch
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tuner.errors import CheckpointError
 from tuner.files import replacing
@@ -112,8 +112,8 @@ def weights_sha256(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def save_weights(model: nn.Module, path: Path) -> None:
-    """Write all parameters and buffers as safetensors, whole or not at all."""
-    tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
+    """Write the tensors of a model's state as safetensors, whole or not at all."""
+    tensors = {name: tensor.contiguous() for name, tensor in weights.items()}
     with replacing(path) as temporary:
         temporary.write_bytes(safetensors.torch.save(tensors))
