@@ -291,7 +291,7 @@ class Jobs:
             self._num_reached(before_samples), self._num_reached(report["samples_seen"])
         )
         for k in reached:
-            self._rungs[k].add(number, self._sign * report[self._record.metric])
+            self._rungs[k].add(number, self._sign * float(report[self._record.metric]))
 
     def _stands_at(self, trial: TrialRecord) -> Rung | None:
         """The rung that the last report was the first to reach; None between two rungs."""

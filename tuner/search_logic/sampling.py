@@ -123,7 +123,11 @@ def _shown(history: list[Observation]) -> list[Observation]:
 def _told(
     seen: Observation, worst: float, distributions: Mapping[str, BaseDistribution]
 ) -> FrozenTrial:
-    """An observation as Optuna takes it: a failed one has the worst score there is."""
+    """An observation as Optuna takes it: a failed one has the worst score there is.
+
+    Optuna leaves failed trials out. Where a high rate diverges beside the best one, 9 of 60 trials
+    then diverge instead of 43, and the best is better (16 seeds, a synthetic score, 2026-11).
+    """
     settings = dict(seen.settings)
     tell = partial(
         create_trial,

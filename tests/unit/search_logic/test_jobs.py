@@ -8,6 +8,7 @@ from itertools import count, cycle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -378,6 +379,13 @@ def test_slots_wait_only_while_something_runs(tmp_path: Path) -> None:
         assert search.jobs.next_job() is END
 
 
+def test_a_score_of_another_number_type_reaches_the_model(tmp_path: Path) -> None:
+    with Search(tmp_path, scheduler="none", trials=5) as search:
+        for _ in range(5):
+            search.report(search.next_job(), 9000, np.float64(0.5))
+        assert [type(outcome) for outcome in outcomes(search).values()] == [float] * 5
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, None])
 def test_a_score_that_is_not_finite_ends_the_trial_as_diverged(
     tmp_path: Path, bad: float | None
@@ -437,9 +445,12 @@ def test_a_repeated_report_changes_nothing(tmp_path: Path) -> None:
 
 def test_more_trials_continue_a_finished_search(tmp_path: Path) -> None:
     with Search(tmp_path, trials=4) as search:
+        assert not search.jobs.is_finished
         run_to_the_end(search)
+        assert search.jobs.is_finished
         before = list(search.record.trials)
         search.restart(trials=9)
+        assert not search.jobs.is_finished
         run_to_the_end(search)
         assert list(search.record.trials)[:4] == before
         assert len(search.record.trials) == 9
