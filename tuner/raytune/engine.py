@@ -13,7 +13,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tuner.raytune.trainable import Work
 
 OBJECT_STORE_BYTES = 80 * 2**20  # about Ray's least; a job or a result is a few hundred bytes
-EXIT_TIMEOUT_S = 5  # a quiet shutdown takes 2 to 3 s
+EXIT_TIMEOUT_S = 2  # what is left then is killed: nothing here has anything left to save
 PR_SET_CHILD_SUBREAPER = 36
 
 ENVIRONMENT = {
@@ -104,7 +104,8 @@ class RaySession:
         started |= descendants() - self._others
         _, alive = psutil.wait_procs(started, timeout=EXIT_TIMEOUT_S)
         for process in alive:
-            process.kill()
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         psutil.wait_procs(alive, timeout=EXIT_TIMEOUT_S)
 
     def fit(self, desk: "JobDesk", trainable: Any) -> None:
@@ -136,7 +137,8 @@ class RaySession:
         """Raises RayLost if Ray lost a process; Tune itself would wait for it for ever."""
         import ray
 
-        dead = {kind for kind, _ in ray._private.worker._global_node.dead_processes()}
+        node: Any = ray._private.worker._global_node
+        dead = {kind for kind, _ in node.dead_processes()}
         if dead & {"raylet", "gcs_server"}:
             raise RayLost
 
@@ -201,8 +203,9 @@ def run_jobs(
         except RayLost:
             num_losses += 1
             desk.give_back()
-            session.stop()
-            session.start()
+            if num_losses <= max_restarts:
+                session.stop()
+                session.start()
         except Exception as error:
             num_losses += not desk.charge(killed_for_memory(error))
             desk.give_back()

@@ -75,8 +75,13 @@ class JobDesk:
         self.on_result(job, result)
 
     def charge(self, killed: set[int]) -> int:
-        """Fails the jobs that were in these processes, or may have been; returns how many."""
-        charged = [trial_id for trial_id in self.live if self.pids.get(trial_id) in killed | {None}]
+        """Fails the jobs of these processes and returns how many; one not known is any unknown."""
+        is_one_unknown = bool(killed - set(self.pids.values()))
+        charged = [
+            trial_id
+            for trial_id in self.live
+            if self.pids.get(trial_id) in killed or (is_one_unknown and trial_id not in self.pids)
+        ]
         for trial_id in charged:
             self.fail(trial_id, OUT_OF_HOST_MEMORY)
         return len(charged)
@@ -110,6 +115,10 @@ class JobSearcher(Searcher):
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
         """Does nothing: the scheduler hears of every end first."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Keeps the desk out of the copy that Tune pickles for its restore, which is not used."""
+        return {}
+
     def save(self, checkpoint_path: str) -> None:
         """Saves nothing: the study is the truth."""
 
@@ -126,6 +135,10 @@ class JobScheduler(FIFOScheduler):
         super().__init__()
         self.desk = desk
         self.check_alive = check_alive
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Keeps the desk out of the copy that Tune pickles for its restore, which is not used."""
+        return {}
 
     def choose_trial_to_run(self, tune_controller: Any) -> None:
         """Chooses none: Tune starts what is pending anyway, and the stock one scans all trials."""

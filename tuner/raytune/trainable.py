@@ -44,7 +44,7 @@ def build_trainable(work: Work, context: Mapping[str, Any], plan: Plan) -> Any:
 
 
 def report(result: Mapping[str, Any]) -> None:
-    """Hands one result to the driver and waits; in a list, since Tune flattens what is in a dict."""
+    """Hands one result to the driver and waits; in a list, because Tune flattens a dict."""
     tune.report({RESULT: [dict(result)]})
 
 

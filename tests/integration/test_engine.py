@@ -1,0 +1,264 @@
+"""Jobs on a real Ray: one cluster for all but the tests that end it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+from ray.thirdparty_files import psutil
+
+from tuner.errors import RunError
+from tuner.planning.resources import Plan
+from tuner.raytune.engine import RaySession, ray_session, run_jobs
+from tuner.search_logic.jobs import END, GO, STOP, WAIT, Decision, Job, NoJob
+
+Results = Generator[Mapping[str, Any], None, None]
+
+# Two trials share the one card of a machine that shows only its fourth.
+PLAN = Plan(slots=2, cpus_per_trial=0.5, gpus_per_trial=0.5, num_gpus=1, threads=1)
+VISIBLE_CARD = "3"
+PROGRAM = """
+import sys
+from tests.integration.test_engine import ListedJobs, work
+from tuner.planning.resources import Plan
+from tuner.raytune.engine import ray_session, run_jobs
+with ray_session(Plan(2, 0.5, 0.0, 0, 1)) as session:
+    run_jobs(
+        session,
+        ListedJobs([{"pause_s": 0.05}] * 2, num_reports=10_000),
+        work,
+        {},
+        max_restarts=0,
+        on_result=lambda job, result: print("result", flush=True),
+    )
+"""
+
+
+def work(job: Mapping[str, Any], context: Mapping[str, Any]) -> Results:
+    """Report forever what a trial's process sees; `fault` in the settings says how it fails."""
+    begun = time.time()
+    fault = job["settings"].get("fault")
+    samples_seen = job["start_samples"]
+    while True:
+        time.sleep(job["settings"].get("pause_s", 0.01))
+        samples_seen += 1
+        yield {
+            "samples_seen": samples_seen,
+            "begun": begun,
+            "pid": os.getpid(),
+            "card": os.environ.get("CUDA_VISIBLE_DEVICES"),
+            "threads": os.environ["OMP_NUM_THREADS"],
+            "folder": os.getcwd(),
+            "context": dict(context),
+        }
+        if fault == "raises":
+            raise ValueError("no such image")
+        if fault == "diverges":
+            yield {"reason": "diverged", "message": "the loss is nan"}
+        if fault == "returns":
+            return
+        if fault == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class ListedJobs:
+    """One job for each settings; a killed one is tried again.
+
+    Args:
+        settings: Of each job.
+        num_reports: After so many a job is stopped,
+        num_processes: but none before so many processes have reported.
+    """
+
+    def __init__(
+        self, settings: list[dict[str, Any]], num_reports: int = 2, num_processes: int = 0
+    ) -> None:
+        self.num_processes = num_processes
+        self.processes: set[int] = set()
+        self.waiting = [
+            Job(number, each, 0, num_reports, 1) for number, each in enumerate(settings)
+        ]
+        self.running: dict[int, Job] = {}
+        self.results: dict[int, list[tuple[float, dict[str, Any]]]] = {}
+        self.failures: list[tuple[int, str, str]] = []
+        self.given_back: list[int] = []
+        self.most_at_once = 0
+
+    def next_job(self) -> Job | NoJob:
+        if not self.waiting:
+            return WAIT if self.running else END
+        job = self.waiting.pop(0)
+        self.running[job.trial_number] = job
+        self.most_at_once = max(self.most_at_once, len(self.running))
+        return job
+
+    def report(self, job: Job, result: dict[str, Any]) -> Decision:
+        self.results.setdefault(job.trial_number, []).append((time.time(), result))
+        self.processes.add(result["pid"])
+        is_short = result["samples_seen"] < job.until_samples
+        if is_short or len(self.processes) < self.num_processes:
+            return GO
+        del self.running[job.trial_number]
+        return STOP
+
+    def fail(self, job: Job, reason: str, message: str = "") -> None:
+        del self.running[job.trial_number]
+        self.failures.append((job.trial_number, reason, message))
+        if reason == "killed":
+            self.waiting.append(Job(job.trial_number, {}, 0, job.until_samples, job.attempt + 1))
+
+    def lost(self, jobs: Iterable[Job]) -> None:
+        for job in jobs:
+            del self.running[job.trial_number]
+            self.given_back.append(job.trial_number)
+            self.waiting.append(job)
+
+
+@pytest.fixture(scope="module")
+def ray_cluster() -> Iterator[RaySession]:
+    """Give a running Ray with one logical card."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", VISIBLE_CARD)
+        with ray_session(PLAN) as session:
+            yield session
+
+
+def run(
+    session: RaySession,
+    jobs: ListedJobs,
+    *,
+    context: Mapping[str, Any] | None = None,
+    max_restarts: int = 0,
+    on_result: Callable[[Job, Mapping[str, Any]], None] = lambda job, result: None,
+) -> None:
+    run_jobs(session, jobs, work, context or {}, max_restarts=max_restarts, on_result=on_result)
+
+
+def test_every_slot_is_busy_with_a_reused_process(ray_cluster: RaySession) -> None:
+    jobs = ListedJobs([{"optim.lr": number / 10} for number in range(10)])
+
+    run(ray_cluster, jobs, context={"run": "results/first"})
+
+    reports = [result for results in jobs.results.values() for _, result in results]
+    assert len(jobs.processes) == PLAN.slots
+    assert [len(jobs.results[number]) for number in range(10)] == [2] * 10
+    assert jobs.most_at_once == PLAN.slots
+    assert {report["card"] for report in reports} == {VISIBLE_CARD}
+    assert {report["threads"] for report in reports} == {"1"}
+    assert {report["folder"] for report in reports} == {os.getcwd()}
+    assert all(report["context"] == {"run": "results/first"} for report in reports)
+    assert median(start_costs_s(jobs)) <= 0.2
+
+
+def start_costs_s(jobs: ListedJobs) -> list[float]:
+    """Return the seconds from each job's end to the first line of the next in its process."""
+    costs_s = []
+    ended: dict[int, float] = {}
+    for results in sorted(jobs.results.values(), key=lambda results: results[0][1]["begun"]):
+        pid = results[0][1]["pid"]
+        if pid in ended:
+            costs_s.append(results[0][1]["begun"] - ended[pid])
+        ended[pid] = results[-1][0]
+    return costs_s
+
+
+def test_a_failure_costs_only_its_trial(ray_cluster: RaySession) -> None:
+    faults = ["raises", "diverges", "returns", "dies"]
+    shown: list[Mapping[str, Any]] = []
+    jobs = ListedJobs(
+        [*({"fault": fault} for fault in faults), {}, {}], num_processes=PLAN.slots + 1
+    )
+
+    run(ray_cluster, jobs, on_result=lambda job, result: shown.append(result))
+
+    assert sorted(jobs.failures) == [
+        (0, "error", "ValueError: no such image"),
+        (1, "diverged", "the loss is nan"),
+        (2, "error", "its work returned before samples_seen was 2"),
+        (3, "killed", "its process died: killed, crashed or out of memory"),
+    ]
+    assert len(jobs.processes) == PLAN.slots + 1  # the killed one alone was replaced
+    assert all(jobs.results[number][-1][1]["samples_seen"] >= 2 for number in (3, 4, 5))
+    tracebacks = [result["traceback"] for result in shown if "traceback" in result]
+    assert len(tracebacks) == 1
+    assert 'raise ValueError("no such image")' in tracebacks[0]
+
+
+def test_an_error_of_the_jobs_ends_the_run_as_it_was_raised(ray_cluster: RaySession) -> None:
+    disk_full = OSError(28, "No space left on device")
+
+    def fail(job: Job, result: Mapping[str, Any]) -> None:
+        raise disk_full
+
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        run(ray_cluster, ListedJobs([{}]), on_result=fail)
+
+    assert caught.value is disk_full
+
+
+def test_a_lost_ray_is_started_again_so_many_times(ray_cluster: RaySession) -> None:
+    jobs = ListedJobs([{"pause_s": 0.1}] * 3, num_reports=10_000)
+    ended: set[int] = set()
+
+    def end_ray(job: Job, result: Mapping[str, Any]) -> None:
+        for process in psutil.Process().children():
+            if process.name() == "raylet" and process.pid not in ended:
+                process.kill()
+                ended.add(process.pid)
+
+    with pytest.raises(RunError) as caught:
+        run(ray_cluster, jobs, max_restarts=1, on_result=end_ray)
+
+    assert str(caught.value) == (
+        "ray: lost 2 times, search.max_restarts is 1; "
+        "nothing finished is lost, the same command goes on"
+    )
+    assert len(ended) == 2
+    assert not jobs.running
+    assert not jobs.failures
+    assert len(jobs.given_back) == 2 * PLAN.slots
+
+
+def test_a_search_ended_by_a_signal_leaves_nothing(tmp_path: Path) -> None:
+    of_this_test = {"HOME": "/nonexistent", "PYTHONPATH": os.pathsep.join(sys.path)}
+    of_the_cluster = ("RAY_", "TUNE_", "OMP_")
+    environment = {
+        name: value
+        for name, value in (os.environ | of_this_test).items()
+        if not name.startswith(of_the_cluster)
+    }
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert program.stdout is not None
+    first_lines = [program.stdout.readline() for _ in range(4)]
+    processes = psutil.Process(program.pid).children(recursive=True)
+    open_to = {
+        connection.laddr.ip
+        for process in processes
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    }
+
+    os.killpg(program.pid, signal.SIGTERM)
+    stdout, stderr = program.communicate(timeout=60)
+
+    assert program.returncode == 143
+    assert set(first_lines) | set(stdout.splitlines(keepends=True)) == {"result\n"}
+    assert stderr == ""
+    assert open_to <= {"127.0.0.1", "::ffff:127.0.0.1"}
+    assert len(processes) > PLAN.slots
+    assert not [process for process in processes if process.is_running()]
+    assert not list(tmp_path.iterdir())

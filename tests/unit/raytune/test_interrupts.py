@@ -1,0 +1,85 @@
+"""The first signal interrupts, later ones leave the cleaning up in peace, the exit code tells."""
+
+import os
+import signal
+
+import pytest
+
+from tuner.raytune.interrupts import SIGNALS, Interrupts
+
+
+def send(number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_to_end_becomes_its_exit_code(number: int, code: int) -> None:
+    with pytest.raises(SystemExit) as caught, Interrupts():
+        send(number)
+
+    assert caught.value.code == code
+
+
+def test_ctrl_c_stays_a_keyboard_interrupt() -> None:
+    with pytest.raises(KeyboardInterrupt), Interrupts():
+        send(signal.SIGINT)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_second_signal_does_not_disturb_the_cleaning_up(number: int) -> None:
+    cleaned = []
+
+    def be_ended_twice() -> None:
+        with Interrupts():
+            try:
+                send(signal.SIGTERM)
+            finally:
+                send(number)
+                cleaned.append(number)
+
+    with pytest.raises(SystemExit):
+        be_ended_twice()
+    assert cleaned == [number]
+
+
+def test_an_end_without_a_signal_lets_none_disturb_its_cleaning_up() -> None:
+    with Interrupts() as interrupts:
+        interrupts.ignore()
+        send(signal.SIGTERM)
+
+
+def test_handlers_are_put_back() -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+
+    with Interrupts():
+        assert [signal.getsignal(number) for number in SIGNALS] != before
+
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_what_was_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupts():
+            send(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_signals_are_taken_back_from_a_call_that_took_them() -> None:
+    def lose_and_take_back() -> None:
+        with Interrupts() as interrupts:
+            with interrupts.replaced():
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            send(signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as caught:
+        lose_and_take_back()
+    assert caught.value.code == 143
+
+
+def test_the_exit_of_a_call_that_took_the_signal_is_the_signal() -> None:
+    with pytest.raises(SystemExit) as caught, Interrupts() as interrupts, interrupts.replaced():
+        raise SystemExit(int(signal.SIGTERM))
+
+    assert caught.value.code == 143

@@ -1,0 +1,190 @@
+"""Ray's questions reach the jobs, and the jobs' answers reach Ray, unchanged."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ray import cloudpickle
+from ray.exceptions import RayActorError
+from ray.tune.schedulers import TrialScheduler
+from ray.tune.search import Searcher
+
+from tuner.raytune.skins import JobDesk, JobScheduler, JobSearcher
+from tuner.search_logic.jobs import END, GO, STOP, WAIT, Decision, Job, NoJob
+
+
+class RecordedJobs:
+    """Answers from a list, and keeps what it is told."""
+
+    def __init__(self, answers: list[Job | NoJob | Decision]) -> None:
+        self.answers = answers
+        self.told: list[tuple[Any, ...]] = []
+
+    def next_job(self) -> Any:
+        return self.answers.pop(0)
+
+    def report(self, job: Job, result: Any) -> Any:
+        self.told.append(("report", job.trial_number, result))
+        return self.answers.pop(0)
+
+    def fail(self, job: Job, reason: str, message: str = "") -> None:
+        self.told.append(("fail", job.trial_number, reason, message))
+
+    def lost(self, jobs: Iterable[Job]) -> None:
+        self.told.append(("lost", *(job.trial_number for job in jobs)))
+
+
+def job(number: int) -> Job:
+    return Job(number, {"optim.lr": 0.1}, start_samples=0, until_samples=9000, attempt=1)
+
+
+def desk_for(*answers: Job | NoJob | Decision) -> tuple[JobDesk, RecordedJobs, list[Any]]:
+    jobs = RecordedJobs(list(answers))
+    shown: list[Any] = []
+
+    def show(job: Job, result: Mapping[str, Any]) -> None:
+        shown.append((job.trial_number, dict(result)))
+
+    return JobDesk(jobs, show), jobs, shown
+
+
+def never() -> None:
+    """Find Ray alive."""
+
+
+def ray_result(result: dict[str, Any], pid: int = 7) -> dict[str, Any]:
+    return {"result": [result], "pid": pid}
+
+
+def test_a_job_is_a_plain_config() -> None:
+    desk, _, _ = desk_for(job(3))
+
+    assert JobSearcher(desk).suggest("a") == {
+        "job": {
+            "trial_number": 3,
+            "settings": {"optim.lr": 0.1},
+            "start_samples": 0,
+            "until_samples": 9000,
+            "attempt": 1,
+        }
+    }
+    assert desk.live == {"a": job(3)}
+
+
+def test_no_job_now_and_no_job_ever_differ() -> None:
+    searcher = JobSearcher(desk_for(WAIT, END)[0])
+
+    assert searcher.suggest("a") is None
+    assert searcher.suggest("a") == Searcher.FINISHED
+
+
+def test_a_decision_is_passed_on() -> None:
+    desk, jobs, shown = desk_for(job(0), GO, STOP)
+    scheduler = JobScheduler(desk, never)
+    desk.take("a")
+
+    trial = SimpleNamespace(trial_id="a")
+    decisions = [
+        scheduler.on_trial_result(None, trial, ray_result({"top1": top1})) for top1 in (1, 2)
+    ]
+
+    assert decisions == [TrialScheduler.CONTINUE, TrialScheduler.STOP]
+    assert jobs.told == [("report", 0, {"top1": 1}), ("report", 0, {"top1": 2})]
+    assert shown == [(0, {"top1": 1}), (0, {"top1": 2})]
+    assert not desk.live
+
+
+def test_a_result_with_a_reason_is_a_failure() -> None:
+    desk, jobs, shown = desk_for(job(0))
+    desk.take("a")
+
+    result = {"reason": "diverged", "message": None}
+    trial = SimpleNamespace(trial_id="a")
+    decision = JobScheduler(desk, never).on_trial_result(None, trial, ray_result(result))
+
+    assert decision == TrialScheduler.STOP
+    assert jobs.told == [("fail", 0, "diverged", "")]
+    assert shown == [(0, result)]
+    assert not desk.live
+
+
+def test_work_that_returns_before_it_is_told_to_stop_has_failed() -> None:
+    desk, jobs, _ = desk_for(job(0))
+    desk.take("a")
+
+    JobScheduler(desk, never).on_trial_complete(None, SimpleNamespace(trial_id="a"), {})
+
+    assert jobs.told == [
+        ("fail", 0, "error", "its work returned before samples_seen was 9000"),
+    ]
+
+
+def test_work_that_was_told_to_stop_has_not_failed() -> None:
+    desk, jobs, _ = desk_for(job(0), STOP)
+    scheduler, trial = JobScheduler(desk, never), SimpleNamespace(trial_id="a")
+    desk.take("a")
+
+    scheduler.on_trial_result(None, trial, ray_result({"top1": 1}))
+    scheduler.on_trial_complete(None, trial, {})
+
+    assert [told[0] for told in jobs.told] == ["report"]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "message"),
+    [
+        (RayActorError(), "killed", "its process died: killed, crashed or out of memory"),
+        (ValueError("first line\nlast line\n"), "error", "last line"),
+    ],
+)
+def test_a_dead_process_is_told_from_an_error(
+    tmp_path: Path, error: Exception, reason: str, message: str
+) -> None:
+    desk, jobs, _ = desk_for(job(0))
+    desk.take("a")
+    file = tmp_path / "error.pkl"
+    file.write_bytes(cloudpickle.dumps(error))
+
+    trial = SimpleNamespace(trial_id="a", pickled_error_file=str(file))
+    JobScheduler(desk, never).on_trial_error(None, trial)
+
+    assert jobs.told == [("fail", 0, reason, message)]
+
+
+def three_at_work() -> tuple[JobDesk, RecordedJobs]:
+    """Return a desk whose jobs 0 and 1 run in processes 70 and 71; job 2 has not reported."""
+    desk, jobs, _ = desk_for(job(0), job(1), job(2), GO, GO)
+    for trial_id in "abc":
+        desk.take(trial_id)
+    desk.report("a", {"top1": 0}, pid=70)
+    desk.report("b", {"top1": 0}, pid=71)
+    jobs.told.clear()
+    return desk, jobs
+
+
+@pytest.mark.parametrize(
+    ("killed", "charged"), [({70}, [0]), ({70, 71}, [0, 1]), ({99}, [2]), ({71, 99}, [1, 2])]
+)
+def test_only_who_was_killed_for_memory_is_charged(killed: set[int], charged: list[int]) -> None:
+    desk, jobs = three_at_work()
+
+    assert desk.charge(killed) == len(charged)
+    desk.give_back()
+
+    spared = [number for number in range(3) if number not in charged]
+    assert jobs.told == [
+        *(("fail", number, "killed", "the machine ran out of memory") for number in charged),
+        ("lost", *spared),
+    ]
+    assert not desk.live
+
+
+def test_ray_is_looked_at_each_time_tune_asks_for_a_trial() -> None:
+    looks: list[int] = []
+    scheduler = JobScheduler(desk_for()[0], lambda: looks.append(1))
+
+    scheduler.choose_trial_to_run(None)
+
+    assert looks == [1]
