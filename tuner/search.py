@@ -59,10 +59,9 @@ def main(keys: SearchKeys, overrides: list[str]) -> None:
     with hold_folder(search.folder), telling_how_to_go_on():
         plan = plan_machine(search)
         data = prepare(search, plan)
-        with open_record(search, data) as record:
-            jobs = open_jobs(search, record, len(data.train))
-            run(search, plan, data, jobs)
-            hand_over(search, plan, data, record)
+        record = open_record(search, data)
+        run(search, plan, data, open_jobs(search, record, len(data.train)))
+        hand_over(search, plan, data, record)
 
 
 def open_search(keys: SearchKeys, overrides: list[str]) -> Search:
@@ -175,11 +174,13 @@ def open_record(search: Search, data: "PreparedData") -> "Record":
 
 def rungs_of(search: Search, num_images: int) -> tuple[int, ...]:
     """Returns the lengths, in images, at which trials are compared."""
+    from tuner.assemble import report_samples
     from tuner.search_logic.rungs import rung_lengths
 
     config = search.space.config
+    reports_to_grace = round(config.grace_epochs / config.report_epochs)
     return rung_lengths(
-        round(config.grace_epochs * num_images),
+        reports_to_grace * report_samples(config, num_images),  # a report falls due at each rung
         config.train.epochs * num_images,
         config.search.reduction_factor,
     )

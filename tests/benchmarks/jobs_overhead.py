@@ -55,7 +55,7 @@ def play(jobs: Jobs, rungs: tuple[int, ...]) -> list[float]:
 def measure(trials: int, sampler: str, folder: Path) -> dict[str, Any]:
     rungs = rung_lengths(1000, 9000, 3)
     before_bytes = memory_bytes()
-    with Record.open(
+    record = Record.open(
         folder,
         name="overhead",
         metric="top1",
@@ -63,20 +63,20 @@ def measure(trials: int, sampler: str, folder: Path) -> dict[str, Any]:
         parameters=SPACE,
         data_fingerprint="",
         settings_plain={},
-    ) as record:
-        jobs = Jobs(
-            record,
-            SPACE,
-            trials=trials,
-            sampler=sampler,
-            scheduler="asha",
-            rungs=rungs,
-            reduction_factor=3,
-            max_failures=2,
-            seed=0,
-        )
-        moments = play(jobs, rungs)
-        grown_bytes = memory_bytes() - before_bytes
+    )
+    jobs = Jobs(
+        record,
+        SPACE,
+        trials=trials,
+        sampler=sampler,
+        scheduler="asha",
+        rungs=rungs,
+        reduction_factor=3,
+        max_failures=2,
+        seed=0,
+    )
+    moments = play(jobs, rungs)
+    grown_bytes = memory_bytes() - before_bytes
     tenth = trials // 10
     first_s, last_s = moments[tenth] - moments[0], moments[-2] - moments[-2 - tenth]
     return {

@@ -1,5 +1,6 @@
 """Which settings a run may change when it goes on, and which make it another run."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,9 +28,13 @@ def binding_settings(config: Config) -> dict[str, Any]:
 
 
 def describe_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Returns `key was x and is now y` for every value that differs."""
+    """Returns `key was x and is now y` for every plain value that differs."""
     return [
-        f"{key} was {before.get(key)!r} and is now {now.get(key)!r}"
+        f"{key} was {_shown(before, key)} and is now {_shown(now, key)}"
         for key in {**before, **now}
         if before.get(key) != now.get(key)
     ]
+
+
+def _shown(values: Mapping[str, Any], key: str) -> str:
+    return json.dumps(values[key], ensure_ascii=False) if key in values else "absent"

@@ -12,6 +12,7 @@ from optuna.storages import JournalStorage
 from optuna.study import StudyDirection
 
 from tuner.errors import StudyError
+from tuner.settings.identity import describe_changes
 from tuner.study.journal import EventJournal
 
 
@@ -34,13 +35,11 @@ def find_study(
         return None
     before = _flat(study.user_attrs["identity"])
     now = _flat(json.loads(json.dumps(identity)))
-    changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-    if changed:
+    if changes := describe_changes(before, now):
         raise StudyError(
             *(
-                f"{run_folder}: {key} was {_shown(before, key)} when this search began and is now "
-                f"{_shown(now, key)}; use name=… or resume=never for a new search"
-                for key in changed
+                f"{run_folder}: {change}; use name=… or resume=never for a new search"
+                for change in changes
             )
         )
     return study._study_id
@@ -64,7 +63,3 @@ def _flat(identity: Mapping[str, Any]) -> dict[str, Any]:
     plain = {key: value for key, value in identity.items() if not isinstance(value, dict)}
     parameters = {f"parameters.{key}": value for key, value in identity["parameters"].items()}
     return {**plain, **parameters, **identity["settings"]}
-
-
-def _shown(values: Mapping[str, Any], key: str) -> str:
-    return json.dumps(values[key]) if key in values else "absent"

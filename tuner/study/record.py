@@ -6,14 +6,12 @@ not recorded: they follow from the record.
 """
 
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import optuna
-from filelock import FileLock, Timeout
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
@@ -34,7 +32,6 @@ Direction = Literal["maximize", "minimize"]
 Report = Mapping[str, Any]
 
 JOURNAL_NAME = "study.journal"
-LOCK_NAME = "run.lock"
 # Constraints of an infeasible trial, as Optuna stores them: above zero is violated.
 VIOLATED = create_trial(state=TrialState.PRUNED, constraints={"memory": 1.0}).system_attrs
 
@@ -87,12 +84,10 @@ class Record:
         study_id: int,
         identity: Mapping[str, Any],
         parameters: Mapping[str, ParameterSpec],
-        lock: FileLock,
     ) -> None:
         self._storage = storage
         self._journal = journal
         self._study_id = study_id
-        self._lock = lock
         self.metric = identity["metric"]
         self.direction = identity["direction"]
         self._distributions = {key: distribution(spec) for key, spec in parameters.items()}
@@ -112,15 +107,17 @@ class Record:
         data_fingerprint: str,
         settings_plain: Mapping[str, Any],
     ) -> Self:
-        """The record in `run_folder`, begun where there is none yet; held until `close`.
+        """The record in `run_folder`, begun where there is none yet.
+
+        The caller holds the folder (`files.hold_folder`): what looks left over is repaired.
 
         Args:
             name: The study's name in the journal.
             settings_plain: What all trials share and must not change, by dotted key, as JSON.
 
         Raises:
-            StudyError: Another search holds the folder, the record was made for another metric,
-                space, data or settings, or it is damaged.
+            StudyError: The record was made for another metric, space, data or settings, or it is
+                damaged.
         """
         identity = {
             "metric": metric,
@@ -129,26 +126,11 @@ class Record:
             "parameters": {key: spec_to_plain(spec) for key, spec in parameters.items()},
             "settings": dict(settings_plain),
         }
-        lock = _take_lock(run_folder)
-        try:
-            journal, storage = _open_journal(run_folder / JOURNAL_NAME)
-            study_id = find_study(storage, name, identity, run_folder)
-            if study_id is None:
-                study_id = begin_study(storage, journal, name, identity)
-            return cls(storage, journal, study_id, identity, parameters, lock)
-        except BaseException:
-            lock.release()
-            raise
-
-    def close(self) -> None:
-        """Lets another process open the record."""
-        self._lock.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        journal, storage = _open_journal(run_folder / JOURNAL_NAME)
+        study_id = find_study(storage, name, identity, run_folder)
+        if study_id is None:
+            study_id = begin_study(storage, journal, name, identity)
+        return cls(storage, journal, study_id, identity, parameters)
 
     @property
     def trials(self) -> Sequence[TrialRecord]:
@@ -245,25 +227,6 @@ def distribution(spec: ParameterSpec) -> BaseDistribution:
             return IntDistribution(low, high - (high - low) % step, log=log, step=step)
         case ChoiceSpec(choices=choices):
             return CategoricalDistribution(choices)
-
-
-def _take_lock(run_folder: Path) -> FileLock:
-    path = run_folder / LOCK_NAME
-    lock = FileLock(path, timeout=0)
-    try:
-        run_folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except Timeout:
-        raise StudyError(
-            f"{run_folder}: another search is running there (pid {path.read_text()}); "
-            "wait for it or use another name=…"
-        ) from None
-    except OSError as error:
-        raise StudyError(
-            f"{run_folder}: cannot be written ({error.strerror}); use another output=…"
-        ) from error
-    path.write_text(str(os.getpid()))
-    return lock
 
 
 def _open_journal(path: Path) -> tuple[EventJournal, JournalStorage]:

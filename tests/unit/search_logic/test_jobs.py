@@ -63,6 +63,7 @@ class Search:
 
     def start(self, **changes: Any) -> None:
         self._settings |= changes
+        self.folder.mkdir(parents=True, exist_ok=True)
         self.record = Record.open(
             self.folder,
             name="s",
@@ -74,14 +75,7 @@ class Search:
         self.jobs = Jobs(self.record, self._record_settings["parameters"], **self._settings)
 
     def restart(self, **changes: Any) -> None:
-        self.record.close()
         self.start(**changes)
-
-    def __enter__(self) -> "Search":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.record.close()
 
     def next_job(self) -> Job:
         job = self.jobs.next_job()
@@ -145,11 +139,11 @@ def test_a_search_killed_after_every_event_does_what_it_would_have_done(
     quick_path: Path, scheduler: Scheduler, sampler: Sampler
 ) -> None:
     kwargs: dict[str, Any] = {"scheduler": scheduler, "sampler": sampler, "trials": 12}
-    with Search(quick_path / "whole", **kwargs) as whole:
-        run_to_the_end(whole)
-    with Search(quick_path / "killed", **kwargs) as often:
-        # After every report and, before the next one, with a job just handed out.
-        run_to_the_end(often, cycle([True, True, False]).__next__)
+    whole = Search(quick_path / "whole", **kwargs)
+    run_to_the_end(whole)
+    often = Search(quick_path / "killed", **kwargs)
+    # After every report and, before the next one, with a job just handed out.
+    run_to_the_end(often, cycle([True, True, False]).__next__)
     assert journal(often) == journal(whole)
 
 
@@ -157,12 +151,12 @@ def test_a_search_killed_after_every_event_does_what_it_would_have_done(
 def test_a_search_killed_once_does_what_it_would_have_done(
     quick_path: Path, scheduler: Scheduler
 ) -> None:
-    with Search(quick_path / "whole", scheduler=scheduler, trials=6) as whole:
-        events = count()
-        run_to_the_end(whole, lambda: next(events) < 0)
+    whole = Search(quick_path / "whole", scheduler=scheduler, trials=6)
+    events = count()
+    run_to_the_end(whole, lambda: next(events) < 0)
     for moment in range(next(events)):
-        with Search(quick_path / f"{moment}", scheduler=scheduler, trials=6) as once:
-            run_to_the_end(once, map(moment.__eq__, count()).__next__)
+        once = Search(quick_path / f"{moment}", scheduler=scheduler, trials=6)
+        run_to_the_end(once, map(moment.__eq__, count()).__next__)
         assert journal(once) == journal(whole)
 
 
@@ -212,10 +206,8 @@ def test_no_order_of_events_loses_a_job_or_hands_it_out_twice(
     slots: int,
     scheduler: Scheduler,
 ) -> None:
-    with (
-        tempfile.TemporaryDirectory(dir=quick_path) as folder,
-        Search(Path(folder), scheduler=scheduler) as search,
-    ):
+    with tempfile.TemporaryDirectory(dir=quick_path) as folder:
+        search = Search(Path(folder), scheduler=scheduler)
         running: dict[int, Job] = {}
         seen: dict[int, int] = {}
 
@@ -261,208 +253,208 @@ def test_no_order_of_events_loses_a_job_or_hands_it_out_twice(
 
 
 def test_a_promotable_trial_goes_on_and_the_others_wait(tmp_path: Path) -> None:
-    with Search(tmp_path, trials=4) as search:
-        decisions = []
-        for top1 in (0.5, 0.4, 0.6, 0.7):
-            decisions.append(search.report(search.next_job(), 1000, top1))
-        assert decisions == [STOP, STOP, GO, GO]
-        assert search.jobs.counts()["waiting"] == 2
+    search = Search(tmp_path, trials=4)
+    decisions = []
+    for top1 in (0.5, 0.4, 0.6, 0.7):
+        decisions.append(search.report(search.next_job(), 1000, top1))
+    assert decisions == [STOP, STOP, GO, GO]
+    assert search.jobs.counts()["waiting"] == 2
 
 
 def test_a_trial_that_became_promotable_goes_on_before_a_new_one(tmp_path: Path) -> None:
-    with Search(tmp_path) as search:
-        for top1 in (0.5, 0.4, 0.3):
-            assert search.report(search.next_job(), 1008, top1) is STOP
-        job = search.next_job()
-        assert (job.trial_number, job.start_samples, job.until_samples) == (0, 1008, 9000)
-        assert search.next_job().trial_number == 3
+    search = Search(tmp_path)
+    for top1 in (0.5, 0.4, 0.3):
+        assert search.report(search.next_job(), 1008, top1) is STOP
+    job = search.next_job()
+    assert (job.trial_number, job.start_samples, job.until_samples) == (0, 1008, 9000)
+    assert search.next_job().trial_number == 3
 
 
 def test_the_highest_rung_promotes_first(tmp_path: Path) -> None:
-    with Search(tmp_path) as search:
-        jobs = [search.next_job() for _ in range(6)]
-        for number, top1 in ((3, 0.9), (4, 0.8), (5, 0.7)):
-            assert search.report(jobs[number], 1000, top1) is STOP
-        for number, top1 in ((0, 0.5), (1, 0.4), (2, 0.3)):
-            assert search.report(jobs[number], 3000, top1) is STOP
-        assert [search.next_job().trial_number for _ in range(4)] == [0, 3, 4, 6]
+    search = Search(tmp_path)
+    jobs = [search.next_job() for _ in range(6)]
+    for number, top1 in ((3, 0.9), (4, 0.8), (5, 0.7)):
+        assert search.report(jobs[number], 1000, top1) is STOP
+    for number, top1 in ((0, 0.5), (1, 0.4), (2, 0.3)):
+        assert search.report(jobs[number], 3000, top1) is STOP
+    assert [search.next_job().trial_number for _ in range(4)] == [0, 3, 4, 6]
 
 
 def test_equal_scores_are_promoted_by_trial_number(tmp_path: Path) -> None:
-    with Search(tmp_path) as search:
-        jobs = [search.next_job() for _ in range(3)]
-        for job in reversed(jobs):
-            last = search.report(job, 1000, 0.5)
-        assert last is GO
-        assert job.trial_number == 0
+    search = Search(tmp_path)
+    jobs = [search.next_job() for _ in range(3)]
+    for job in reversed(jobs):
+        last = search.report(job, 1000, 0.5)
+    assert last is GO
+    assert job.trial_number == 0
 
 
 def test_a_loss_is_better_when_it_is_lower(tmp_path: Path) -> None:
-    with Search(tmp_path, direction="minimize") as search:
-        decisions = [search.report(search.next_job(), 1000, loss) for loss in (2.0, 1.0, 0.5)]
-        assert decisions == [STOP, STOP, GO]
+    search = Search(tmp_path, direction="minimize")
+    decisions = [search.report(search.next_job(), 1000, loss) for loss in (2.0, 1.0, 0.5)]
+    assert decisions == [STOP, STOP, GO]
 
 
 def test_a_report_counts_for_the_rung_that_it_is_the_first_to_reach(tmp_path: Path) -> None:
-    with Search(tmp_path, trials=1) as search:
-        job = search.next_job()
-        assert search.report(job, 990, 0.9) is GO
-        assert search.report(job, 1024, 0.2) is STOP
-        assert [rung.scores for rung in search.jobs._rungs] == [{0: 0.2}, {}, {}]
+    search = Search(tmp_path, trials=1)
+    job = search.next_job()
+    assert search.report(job, 990, 0.9) is GO
+    assert search.report(job, 1024, 0.2) is STOP
+    assert [rung.scores for rung in search.jobs._rungs] == [{0: 0.2}, {}, {}]
 
 
 def test_stopping_ends_a_trial_below_the_top_share_at_once(tmp_path: Path) -> None:
-    with Search(tmp_path, scheduler="asha_stopping") as search:
-        first, second = search.next_job(), search.next_job()
-        assert search.report(first, 1000, 0.5) is GO
-        assert search.report(second, 1000, 0.4) is STOP
-        assert search.states() == ["running", "stopped"]
+    search = Search(tmp_path, scheduler="asha_stopping")
+    first, second = search.next_job(), search.next_job()
+    assert search.report(first, 1000, 0.5) is GO
+    assert search.report(second, 1000, 0.4) is STOP
+    assert search.states() == ["running", "stopped"]
 
 
 def test_without_a_scheduler_every_trial_is_trained_in_full(tmp_path: Path) -> None:
-    with Search(tmp_path, scheduler="none", trials=3) as search:
-        for top1 in (0.9, 0.1, 0.5):
-            job = search.next_job()
-            decisions = [search.report(job, samples, top1) for samples in (1000, 3000, 9000)]
-            assert decisions == [GO, GO, STOP]
-        assert search.jobs.next_job() is END
-        assert search.states() == ["complete"] * 3
+    search = Search(tmp_path, scheduler="none", trials=3)
+    for top1 in (0.9, 0.1, 0.5):
+        job = search.next_job()
+        decisions = [search.report(job, samples, top1) for samples in (1000, 3000, 9000)]
+        assert decisions == [GO, GO, STOP]
+    assert search.jobs.next_job() is END
+    assert search.states() == ["complete"] * 3
 
 
 @pytest.mark.parametrize("trials", [1, 2, 4])
 def test_a_small_search_still_trains_its_best_trial_in_full(tmp_path: Path, trials: int) -> None:
-    with Search(tmp_path, trials=trials) as search:
-        while isinstance(job := search.jobs.next_job(), Job):
-            for samples in range(job.start_samples + 1000, 9001, 1000):
-                if search.report(job, samples, job.trial_number / 10) is STOP:
-                    break
-        assert search.states() == ["stopped"] * (trials - 1) + ["complete"]
+    search = Search(tmp_path, trials=trials)
+    while isinstance(job := search.jobs.next_job(), Job):
+        for samples in range(job.start_samples + 1000, 9001, 1000):
+            if search.report(job, samples, job.trial_number / 10) is STOP:
+                break
+    assert search.states() == ["stopped"] * (trials - 1) + ["complete"]
 
 
 def test_the_last_promotion_waits_for_what_still_runs(tmp_path: Path) -> None:
-    with Search(tmp_path, trials=2) as search:
-        first, second = search.next_job(), search.next_job()
-        search.report(first, 1000, 0.5)
-        assert search.jobs.next_job() is WAIT
-        assert search.report(second, 1000, 0.6) is STOP
-        assert search.next_job().trial_number == 1
+    search = Search(tmp_path, trials=2)
+    first, second = search.next_job(), search.next_job()
+    search.report(first, 1000, 0.5)
+    assert search.jobs.next_job() is WAIT
+    assert search.report(second, 1000, 0.6) is STOP
+    assert search.next_job().trial_number == 1
 
 
 def test_a_failed_trial_leaves_its_rungs_for_good(tmp_path: Path) -> None:
-    with Search(tmp_path) as search:
-        for top1 in (0.1, 0.2):
-            search.report(search.next_job(), 1000, top1)
-        best = search.next_job()
-        assert search.report(best, 1000, 0.5) is GO
-        search.jobs.fail(best, "diverged")
-        check(search, {})
-        search.restart()
-        check(search, {})
+    search = Search(tmp_path)
+    for top1 in (0.1, 0.2):
+        search.report(search.next_job(), 1000, top1)
+    best = search.next_job()
+    assert search.report(best, 1000, 0.5) is GO
+    search.jobs.fail(best, "diverged")
+    check(search, {})
+    search.restart()
+    check(search, {})
 
 
 def test_another_trial_takes_the_place_of_a_promoted_one_that_fails(tmp_path: Path) -> None:
-    with Search(tmp_path, trials=2) as search:
-        for top1 in (0.5, 0.4):
-            search.report(search.next_job(), 1000, top1)
-        best = search.next_job()
-        assert best.trial_number == 0
-        search.jobs.fail(best, "diverged")
-        assert search.next_job().trial_number == 1
+    search = Search(tmp_path, trials=2)
+    for top1 in (0.5, 0.4):
+        search.report(search.next_job(), 1000, top1)
+    best = search.next_job()
+    assert best.trial_number == 0
+    search.jobs.fail(best, "diverged")
+    assert search.next_job().trial_number == 1
 
 
 def test_slots_wait_only_while_something_runs(tmp_path: Path) -> None:
-    with Search(tmp_path, trials=1) as search:
-        job = search.next_job()
-        assert search.jobs.next_job() is WAIT
-        search.report(job, 9000, 0.5)
-        assert search.jobs.next_job() is END
-        assert search.jobs.next_job() is END
+    search = Search(tmp_path, trials=1)
+    job = search.next_job()
+    assert search.jobs.next_job() is WAIT
+    search.report(job, 9000, 0.5)
+    assert search.jobs.next_job() is END
+    assert search.jobs.next_job() is END
 
 
 def test_a_score_of_another_number_type_reaches_the_model(tmp_path: Path) -> None:
-    with Search(tmp_path, scheduler="none", trials=5) as search:
-        for _ in range(5):
-            search.report(search.next_job(), 9000, np.float64(0.5))
-        assert [type(outcome) for outcome in outcomes(search).values()] == [float] * 5
+    search = Search(tmp_path, scheduler="none", trials=5)
+    for _ in range(5):
+        search.report(search.next_job(), 9000, np.float64(0.5))
+    assert [type(outcome) for outcome in outcomes(search).values()] == [float] * 5
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, None])
 def test_a_score_that_is_not_finite_ends_the_trial_as_diverged(
     tmp_path: Path, bad: float | None
 ) -> None:
-    with Search(tmp_path) as search:
-        assert search.jobs.report(search.next_job(), {"samples_seen": 500, "top1": bad}) is STOP
-        trial = search.record.trials[0]
-        assert (trial.state, trial.reason, trial.message) == (
-            "failed",
-            "diverged",
-            "top1 is not a finite number",
-        )
-        assert trial.reports == ()
+    search = Search(tmp_path)
+    assert search.jobs.report(search.next_job(), {"samples_seen": 500, "top1": bad}) is STOP
+    trial = search.record.trials[0]
+    assert (trial.state, trial.reason, trial.message) == (
+        "failed",
+        "diverged",
+        "top1 is not a finite number",
+    )
+    assert trial.reports == ()
 
 
 @pytest.mark.parametrize("reason", ["error", "killed", "stalled"])
 def test_a_failed_attempt_is_repeated_from_its_last_report(tmp_path: Path, reason: str) -> None:
-    with Search(tmp_path, max_failures=2) as search:
-        job = search.next_job()
-        search.report(job, 500, 0.1)
-        for attempt in (2, 3):
-            search.jobs.fail(job, reason, "boom")
-            job = search.next_job()
-            assert (job.trial_number, job.attempt, job.start_samples) == (0, attempt, 500)
+    search = Search(tmp_path, max_failures=2)
+    job = search.next_job()
+    search.report(job, 500, 0.1)
+    for attempt in (2, 3):
         search.jobs.fail(job, reason, "boom")
-        trial = search.record.trials[0]
-        assert (trial.state, trial.reason, trial.message) == ("failed", reason, "boom")
-        assert search.next_job().trial_number == 1
+        job = search.next_job()
+        assert (job.trial_number, job.attempt, job.start_samples) == (0, attempt, 500)
+    search.jobs.fail(job, reason, "boom")
+    trial = search.record.trials[0]
+    assert (trial.state, trial.reason, trial.message) == ("failed", reason, "boom")
+    assert search.next_job().trial_number == 1
 
 
 @pytest.mark.parametrize(
     ("reason", "state"), [("diverged", "failed"), ("out_of_memory", "infeasible")]
 )
 def test_what_the_settings_cause_is_not_repeated(tmp_path: Path, reason: str, state: str) -> None:
-    with Search(tmp_path) as search:
-        search.jobs.fail(search.next_job(), reason)
-        assert search.states() == [state]
+    search = Search(tmp_path)
+    search.jobs.fail(search.next_job(), reason)
+    assert search.states() == [state]
 
 
 def test_lost_jobs_come_again_at_no_charge(tmp_path: Path) -> None:
-    with Search(tmp_path) as search:
-        jobs = [search.next_job() for _ in range(3)]
-        search.jobs.lost(jobs)
-        assert [search.next_job() for _ in range(3)] == jobs
+    search = Search(tmp_path)
+    jobs = [search.next_job() for _ in range(3)]
+    search.jobs.lost(jobs)
+    assert [search.next_job() for _ in range(3)] == jobs
 
 
 def test_a_repeated_report_changes_nothing(tmp_path: Path) -> None:
     """A job may begin before its last report, where the newest checkpoint is damaged."""
-    with Search(tmp_path) as search:
-        job = search.next_job()
-        search.report(job, 500, 0.1)
-        size_bytes = (tmp_path / JOURNAL_NAME).stat().st_size
-        assert search.report(job, 250, 0.9) is GO
-        assert search.report(job, 500, 0.1) is GO
-        assert (tmp_path / JOURNAL_NAME).stat().st_size == size_bytes
+    search = Search(tmp_path)
+    job = search.next_job()
+    search.report(job, 500, 0.1)
+    size_bytes = (tmp_path / JOURNAL_NAME).stat().st_size
+    assert search.report(job, 250, 0.9) is GO
+    assert search.report(job, 500, 0.1) is GO
+    assert (tmp_path / JOURNAL_NAME).stat().st_size == size_bytes
 
 
 def test_more_trials_continue_a_finished_search(tmp_path: Path) -> None:
-    with Search(tmp_path, trials=4) as search:
-        assert not search.jobs.is_finished
-        run_to_the_end(search)
-        assert search.jobs.is_finished
-        before = list(search.record.trials)
-        search.restart(trials=9)
-        assert not search.jobs.is_finished
-        run_to_the_end(search)
-        assert list(search.record.trials)[:4] == before
-        assert len(search.record.trials) == 9
+    search = Search(tmp_path, trials=4)
+    assert not search.jobs.is_finished
+    run_to_the_end(search)
+    assert search.jobs.is_finished
+    before = list(search.record.trials)
+    search.restart(trials=9)
+    assert not search.jobs.is_finished
+    run_to_the_end(search)
+    assert list(search.record.trials)[:4] == before
+    assert len(search.record.trials) == 9
 
 
 def test_a_used_up_space_ends_the_search_and_says_so(tmp_path: Path) -> None:
-    with Search(tmp_path, specs={"train.batch_size": ChoiceSpec((32, 64, 128))}) as search:
-        while isinstance(job := search.jobs.next_job(), Job):
-            assert not search.jobs.exhausted
-            search.report(job, 9000, 0.5)
-        assert search.jobs.exhausted
-        assert len(search.record.trials) == 3
+    search = Search(tmp_path, specs={"train.batch_size": ChoiceSpec((32, 64, 128))})
+    while isinstance(job := search.jobs.next_job(), Job):
+        assert not search.jobs.exhausted
+        search.report(job, 9000, 0.5)
+    assert search.jobs.exhausted
+    assert len(search.record.trials) == 3
 
 
 def fail_all_attempts(search: Search, num_trials: int, message: str) -> None:
@@ -471,48 +463,48 @@ def fail_all_attempts(search: Search, num_trials: int, message: str) -> None:
 
 
 def test_the_same_error_in_the_first_three_trials_ends_the_search(tmp_path: Path) -> None:
-    with Search(tmp_path) as search:
-        fail_all_attempts(search, 2, "no such file")
-        assert search.jobs.fatal is None
-        fail_all_attempts(search, 1, "no such file")
-        assert search.jobs.fatal == "no such file"
-        assert search.jobs.next_job() is END
-        search.restart()
-        assert search.jobs.fatal == "no such file"
+    search = Search(tmp_path)
+    fail_all_attempts(search, 2, "no such file")
+    assert search.jobs.fatal is None
+    fail_all_attempts(search, 1, "no such file")
+    assert search.jobs.fatal == "no such file"
+    assert search.jobs.next_job() is END
+    search.restart()
+    assert search.jobs.fatal == "no such file"
 
 
 def test_other_errors_and_diverged_trials_do_not_end_the_search(tmp_path: Path) -> None:
-    with Search(tmp_path / "errors") as search:
-        for message in "abc":
-            fail_all_attempts(search, 1, message)
-        assert search.jobs.fatal is None
-    with Search(tmp_path / "diverged") as search:
-        for _ in range(3):
-            search.jobs.fail(search.next_job(), "diverged", "top1 is not a finite number")
-        assert search.jobs.fatal is None
+    search = Search(tmp_path / "errors")
+    for message in "abc":
+        fail_all_attempts(search, 1, message)
+    assert search.jobs.fatal is None
+    search = Search(tmp_path / "diverged")
+    for _ in range(3):
+        search.jobs.fail(search.next_job(), "diverged", "top1 is not a finite number")
+    assert search.jobs.fatal is None
 
 
 def test_a_running_trial_may_still_prove_a_shared_error_wrong(tmp_path: Path) -> None:
-    with Search(tmp_path, max_failures=0) as search:
-        jobs = [search.next_job() for _ in range(4)]
-        for job in jobs[:3]:
-            search.jobs.fail(job, "error", "no such file")
-        assert search.jobs.next_job() is WAIT
-        search.report(jobs[3], 500, 0.3)
-        assert search.next_job().trial_number == 4
-        search.restart()
-        assert search.jobs.fatal is None
+    search = Search(tmp_path, max_failures=0)
+    jobs = [search.next_job() for _ in range(4)]
+    for job in jobs[:3]:
+        search.jobs.fail(job, "error", "no such file")
+    assert search.jobs.next_job() is WAIT
+    search.report(jobs[3], 500, 0.3)
+    assert search.next_job().trial_number == 4
+    search.restart()
+    assert search.jobs.fatal is None
 
 
 def test_an_ended_search_leaves_no_trial_open(tmp_path: Path) -> None:
-    with Search(tmp_path, max_failures=1) as search:
-        *first, last = [search.next_job() for _ in range(4)]
-        search.jobs.fail(last, "error", "no such file")
-        search.jobs.lost(first)
-        fail_all_attempts(search, 3, "no such file")
-        assert search.jobs.next_job() is END
-        assert search.states() == ["failed"] * 3 + ["stopped"]
-        check(search, {})
+    search = Search(tmp_path, max_failures=1)
+    *first, last = [search.next_job() for _ in range(4)]
+    search.jobs.fail(last, "error", "no such file")
+    search.jobs.lost(first)
+    fail_all_attempts(search, 3, "no such file")
+    assert search.jobs.next_job() is END
+    assert search.states() == ["failed"] * 3 + ["stopped"]
+    check(search, {})
 
 
 def outcomes(search: Search) -> dict[int, Outcome]:
@@ -522,26 +514,26 @@ def outcomes(search: Search) -> dict[int, Outcome]:
 
 
 def test_the_model_sees_scores_at_the_highest_rung_that_has_enough(tmp_path: Path) -> None:
-    with Search(tmp_path, trials=20, sampler="tpe") as search:
-        jobs = [search.next_job() for _ in range(9)]
-        for job in jobs[:5]:
-            assert search.report(job, 3000, job.trial_number / 10) is (
-                GO if job.trial_number >= 2 else STOP
-            )
-        scores = {0: 0.0, 1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4}
-        assert outcomes(search) == {**scores, **dict.fromkeys(range(5, 9), "running")}
-        search.report(jobs[5], 1000, 0.9)
-        search.jobs.fail(jobs[6], "diverged")
-        search.jobs.fail(jobs[7], "out_of_memory")
-        without_score = {6: "failed", 7: "infeasible", 8: "running"}
-        assert outcomes(search) == {**scores, **without_score}
+    search = Search(tmp_path, trials=20, sampler="tpe")
+    jobs = [search.next_job() for _ in range(9)]
+    for job in jobs[:5]:
+        assert search.report(job, 3000, job.trial_number / 10) is (
+            GO if job.trial_number >= 2 else STOP
+        )
+    scores = {0: 0.0, 1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4}
+    assert outcomes(search) == {**scores, **dict.fromkeys(range(5, 9), "running")}
+    search.report(jobs[5], 1000, 0.9)
+    search.jobs.fail(jobs[6], "diverged")
+    search.jobs.fail(jobs[7], "out_of_memory")
+    without_score = {6: "failed", 7: "infeasible", 8: "running"}
+    assert outcomes(search) == {**scores, **without_score}
 
 
 def test_the_model_takes_over_after_the_start_up(tmp_path: Path) -> None:
     def proposed(sampler: Sampler) -> list[Mapping[str, Any]]:
-        with Search(tmp_path / sampler, trials=12, sampler=sampler, scheduler="none") as search:
-            run_to_the_end(search)
-            return [trial.settings for trial in search.record.trials]
+        search = Search(tmp_path / sampler, trials=12, sampler=sampler, scheduler="none")
+        run_to_the_end(search)
+        return [trial.settings for trial in search.record.trials]
 
     tpe, qmc = proposed("tpe"), proposed("qmc")
     assert tpe[:10] == qmc[:10]
