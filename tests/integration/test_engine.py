@@ -225,7 +225,10 @@ def test_a_lost_ray_is_started_again_so_many_times(ray_cluster: RaySession) -> N
     assert len(jobs.given_back) == 2 * PLAN.slots
 
 
-def test_a_search_ended_by_a_signal_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_a_search_ended_by_a_signal_leaves_nothing(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
     of_this_test = {"HOME": "/nonexistent", "PYTHONPATH": os.pathsep.join(sys.path)}
     of_the_cluster = ("RAY_", "TUNE_", "OMP_")
     environment = {
@@ -252,13 +255,13 @@ def test_a_search_ended_by_a_signal_leaves_nothing(tmp_path: Path) -> None:
         if connection.status == psutil.CONN_LISTEN
     }
 
-    os.killpg(program.pid, signal.SIGTERM)
+    os.killpg(program.pid, number)
     stdout, stderr = program.communicate(timeout=60)
 
-    assert program.returncode == 143
+    assert program.returncode == code
     assert set(first_lines) | set(stdout.splitlines(keepends=True)) == {"result\n"}
     assert stderr == ""
     assert open_to <= {"127.0.0.1", "::ffff:127.0.0.1"}
     assert len(processes) > PLAN.slots
-    assert not [process for process in processes if process.is_running()]
+    assert not psutil.wait_procs(processes, timeout=15)[1]
     assert not list(tmp_path.iterdir())

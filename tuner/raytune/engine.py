@@ -1,6 +1,6 @@
 """Starts Ray on this machine, runs jobs on it, and leaves nothing behind.
 
-Ray and what builds on it are imported inside functions: Ray reads its environment at import.
+Ray and what builds on it are imported inside functions, so that a refusal does not wait for them.
 """
 
 import ctypes
@@ -9,7 +9,7 @@ import math
 import os
 import re
 import secrets
-import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,6 @@ PR_SET_CHILD_SUBREAPER = 36
 
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # every socket on loopback, on Linux too
     "RAY_AIR_NEW_OUTPUT": "0",  # with verbose=0: no tables
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -76,6 +75,8 @@ class RaySession:
         """Starts Ray's processes, about 4 s."""
         import ray
 
+        # As Ray does on macOS: every socket on loopback. Its variable is read at import, too early.
+        ray._private.ray_constants.ENABLE_RAY_CLUSTER = False
         # Ray's own SIGTERM handler, in place until `install` takes it back, ends in SystemExit.
         with self._interrupts.replaced():
             started = ray.init(
@@ -155,7 +156,12 @@ def ray_session(plan: Plan) -> Iterator[RaySession]:
     """
     check_address()
     folder = Path(tempfile.mkdtemp(prefix="tuner-", dir="/tmp"))  # sockets allow 107 characters
-    with Interrupts() as interrupts, environment(plan, folder), subreaper():
+    with (
+        Interrupts() as interrupts,
+        reaper(folder),
+        environment(plan, folder),
+        subreaper(),
+    ):
         session = RaySession(plan, folder, interrupts)
         try:
             write_token(session.token_path)
@@ -164,7 +170,6 @@ def ray_session(plan: Plan) -> Iterator[RaySession]:
         finally:
             interrupts.ignore()
             session.stop()
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def run_jobs(
@@ -240,6 +245,20 @@ def check_address() -> None:
             f"RAY_ADDRESS: names a Ray cluster ({address}), but a search starts its own Ray on "
             "this machine; unset RAY_ADDRESS"
         )
+
+
+@contextmanager
+def reaper(folder: Path) -> Iterator[None]:
+    """Has `folder` and all who use it removed at the end, even if this process is killed."""
+    command = [sys.executable, "-I", str(Path(__file__).with_name("reaper.py")), str(folder)]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ):
+        yield
 
 
 @contextmanager
