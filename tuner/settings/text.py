@@ -65,7 +65,10 @@ def read_value(key: str, text: str, field: FieldInfo | None) -> Any:
     try:
         return _parse(text)
     except YAMLError:
-        raise SettingsError(f"{shown(key)}: cannot be read as a value ({shown(text)})") from None
+        raise SettingsError(
+            f"{shown(key)}: cannot be read as a value ({shown(text)}); "
+            "write YAML, with a space behind each colon"
+        ) from None
 
 
 def _parse(text: str) -> Any:
@@ -87,6 +90,7 @@ def yaml_text(value: Any) -> str:
     """Plain values as YAML that `read_yaml` reads back equal, keys in their order."""
     writer = YAML(typ="safe", pure=True)
     writer.default_flow_style = False
+    writer.width = 10**6  # one line for each value
     writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     stream = io.StringIO()
     writer.dump(value, stream)
