@@ -32,12 +32,13 @@ def main(folder: Path) -> None:
 
 
 def users(folder: Path) -> set[int]:
-    """Returns the processes that hold a file in `folder`, as all of Ray's do for their logs."""
+    """Returns the processes that were started with this session's login, as all of Ray's are."""
+    mark = f"RAY_AUTH_TOKEN_PATH={folder}/".encode()
     found = set()
-    for link in Path("/proc").glob("[0-9]*/fd/*"):
+    for environment in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):  # it ended meanwhile, or is another user's
-            if os.readlink(link).startswith(f"{folder}/"):
-                found.add(int(link.parts[2]))
+            if any(entry.startswith(mark) for entry in environment.read_bytes().split(b"\0")):
+                found.add(int(environment.parts[2]))
     return found
 
 
