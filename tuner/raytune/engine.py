@@ -31,6 +31,8 @@ PR_SET_CHILD_SUBREAPER = 36
 
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
+    # A trial without a GPU sees none, also where there is one.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
     "RAY_AIR_NEW_OUTPUT": "0",  # with verbose=0: no tables
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",

@@ -158,11 +158,13 @@ class JobScheduler(FIFOScheduler):
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
         """Fails a job whose process died, or whose result could not be sent."""
+        if trial.trial_id not in self.desk.live:
+            return
         # trial.get_error() reads the copy in storage, which is not written yet.
         with open(trial.pickled_error_file, "rb") as file:
             error = cloudpickle.load(file)
         if isinstance(error, RayActorError):
             failure = KILLED
         else:
-            failure = {"reason": "error", "message": str(error).strip().splitlines()[-1]}
+            failure = {"reason": "error", "message": str(error).strip().split("\n")[-1]}
         self.desk.fail(trial.trial_id, failure)

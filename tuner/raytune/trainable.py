@@ -14,6 +14,8 @@ from tuner.planning.resources import Plan
 Work = Callable[[Mapping[str, Any], Mapping[str, Any]], Generator[Mapping[str, Any], None, None]]
 
 RESULT = "result"
+# What a process takes of a card beside torch's allocator: context, kernels, cuDNN. An estimate.
+CONTEXT_BYTES = 600 * 2**20
 
 
 def build_trainable(work: Work, context: Mapping[str, Any], plan: Plan) -> Any:
@@ -54,4 +56,6 @@ def fence_gpu_memory(share: float) -> None:
         import torch  # not needed here but for this: work brings its own
 
         if torch.cuda.is_available():
-            torch.cuda.set_per_process_memory_fraction(share)
+            card = torch.cuda.get_device_properties(0)
+            room = share - CONTEXT_BYTES / card.total_memory
+            torch.cuda.set_per_process_memory_fraction(max(room, share / 2))

@@ -14,22 +14,30 @@ Row = dict[str, Any]
 
 
 def best_trial(record: Record) -> TrialRecord | None:
-    """The trial with the best finite report, the earliest of equals; None where none has one."""
-    scored = [trial for trial in ranked(record) if record.best_report(trial.number)]
-    return scored[0] if scored else None
+    """The trial with the best finite report, the earliest of equals; None where none has one.
+
+    A trial that failed is never it, whatever it had reported before.
+    """
+    first = next(iter(ranked(record)), None)
+    return first if first and _is_sound(record, first) else None
 
 
 def ranked(record: Record) -> list[TrialRecord]:
-    """All trials, best report first; those without a score last, by number."""
+    """All trials, best report first; those that failed or have no score last, by number."""
 
     def rank(trial: TrialRecord) -> tuple[bool, float, int]:
         report = record.best_report(trial.number)
-        if report is None:
+        if report is None or not _is_sound(record, trial):
             return True, 0.0, trial.number
         score = report[record.metric]
         return False, -score if record.direction == "maximize" else score, trial.number
 
     return sorted(record.trials, key=rank)
+
+
+def _is_sound(record: Record, trial: TrialRecord) -> bool:
+    has_failed = trial.state in ("failed", "infeasible")
+    return not has_failed and record.best_report(trial.number) is not None
 
 
 def leaderboard_rows(

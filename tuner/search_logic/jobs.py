@@ -158,7 +158,8 @@ class Jobs:
             return self._hand_out(number)
         if self._running:
             return WAIT
-        self._stop_waiting()
+        if self.fatal is None:
+            self._stop_waiting()
         return END
 
     def report(self, job: Job, result: Report) -> Decision:
@@ -253,7 +254,8 @@ class Jobs:
         """Scores at the highest rung that has enough; trials without any score as running.
 
         Trials that stay below that rung are left out: told with their early score, or ranked
-        behind, they would make the model worse than random proposals.
+        behind, they would make the model worse than random proposals. So are those that failed
+        by the machine's fault and not by that of their settings.
         """
         enough = len(self._specs) + ENOUGH_BEYOND_PARAMETERS
         rung = next((each for each in reversed(self._rungs) if len(each.scores) >= enough), None)
@@ -262,7 +264,10 @@ class Jobs:
         trials = self._record.trials
         outcomes: dict[int, Outcome] = {**rung.scores}
         for number in self._hopeless:
-            outcomes[number] = "infeasible" if trials[number].state == "infeasible" else "failed"
+            if trials[number].state == "infeasible":
+                outcomes[number] = "infeasible"
+            elif trials[number].reason == "diverged":
+                outcomes[number] = "failed"
         for number in (*self._running, *self._unfinished):
             if self._num_reached(trials[number].samples_seen) == 0:
                 outcomes[number] = "running"

@@ -90,6 +90,17 @@ def test_of_equal_scores_the_earlier_trial_is_the_best(record: Record) -> None:
     assert record.best_report(0) == report(200, 0.9)
 
 
+def test_a_trial_that_failed_is_never_the_best(record: Record) -> None:
+    diverged = record.add_trial({"optim.lr": 0.5, "train.batch_size": 32}).number
+    record.add_report(diverged, report(100, 0.99))
+    record.end(diverged, "failed", "diverged", "training loss is nan")
+    rows = leaderboard_rows(record, Config(), [100, 300], [])
+    assert [row["trial_number"] for row in rows] == [0, 3, 1, 2, diverged]
+    best = best_trial(record)
+    assert best is not None
+    assert best.number == 0
+
+
 def test_a_loss_ranks_upward(tmp_path: Path) -> None:
     record = open_record(tmp_path, "validation_loss", "minimize")
     for score in (0.3, 0.8):
