@@ -158,8 +158,7 @@ class Jobs:
             return self._hand_out(number)
         if self._running:
             return WAIT
-        if self.fatal is None:
-            self._stop_waiting()
+        self._stop_waiting()
         return END
 
     def report(self, job: Job, result: Report) -> Decision:
