@@ -5,6 +5,7 @@ import time
 from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,6 @@ from tuner.assemble import build_loader, open_run
 from tuner.data.loader import Loader
 from tuner.data.prepare import PreparedData, load_prepared
 from tuner.settings.config import Config
-
-# A process serves one job after another: its images and loader workers stay from job to job.
-KEPT: dict[tuple[Any, ...], tuple[PreparedData, Loader]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,44 +44,57 @@ def run_job(
 ) -> Generator[dict[str, Any], None, None]:
     """Trains one job and yields its results as plain values.
 
-    A result has the fields of an `EpochResult` and, to tell where a slot's time goes,
-    `worker_pid`, `started_at` and `reported_at` (Unix seconds: this job's first line, this result)
-    and `setup_s` (seconds from the first line to the first step).
+    A result has the fields of an `EpochResult`, the `device` and `threads` it was trained with and,
+    to tell where a slot's time goes, `worker_pid`, `started_at` and `reported_at` (Unix seconds:
+    this job's first line, this result) and `setup_s` (seconds from that line to `fit`). What it has
+    to say of checkpoints passed over is in `message`.
     """
     started_at = time.time()
     shared = TrialContext(**context)
     torch.set_num_threads(shared.threads)
     config = Config.from_json(shared.config_json).with_overrides(job["settings"])
-    data, loader = kept_data(shared, config)
-    damaged: list[str] = []
+    data, loader = KEPT.get(shared, config)
+    said: list[str] = []
     folder = trial_folder(Path(shared.run_folder), job["trial_number"])
-    run = open_run(config, data, loader, folder, on_damaged=damaged.append)
+    run = open_run(config, data, loader, folder, on_damaged=said.append)
     stamps = {
         "worker_pid": os.getpid(),
         "device": run.state.device.type,
+        "threads": shared.threads,
         "started_at": started_at,
         "setup_s": time.time() - started_at,
     }
     # A process killed between a checkpoint and its report left a report that nobody has heard.
-    for report in [*run.state.history]:
-        if report["samples_seen"] > job["start_samples"]:
-            yield report | stamps | {"reported_at": time.time()}
+    unheard = [each for each in run.state.history if each["samples_seen"] > job["start_samples"]]
     with closing(run.results(job["until_samples"])) as results:
-        for result in results:
-            plain = result.to_plain()
-            plain["message"] = "; ".join(filter(None, [*damaged, plain["message"]]))
-            damaged.clear()
-            yield plain | stamps | {"reported_at": time.time()}
+        for report in chain(unheard, (result.to_plain() for result in results)):
+            message = "; ".join(filter(None, [*said, report["message"]]))
+            said.clear()
+            yield report | stamps | {"message": message, "reported_at": time.time()}
 
 
-def kept_data(shared: TrialContext, config: Config) -> tuple[PreparedData, Loader]:
-    """Returns the images and the loader of an earlier job where they are the same, or new ones."""
-    key = (shared, config.data, config.loader, config.augment.crop)
-    if key not in KEPT:
-        for _, loader in KEPT.values():
-            loader.close()
-        KEPT.clear()
-        dataset_json = Path(shared.run_folder) / "dataset.json"
-        data = load_prepared(dataset_json, Path(shared.images_root))
-        KEPT[key] = (data, build_loader(config, data))
-    return KEPT[key]
+class KeptData:
+    """The images and the loader of the last job: a process serves one job after another."""
+
+    def __init__(self) -> None:
+        self._key: tuple[Any, ...] = ()
+        self._kept: tuple[PreparedData, Loader] | None = None
+
+    def get(self, shared: TrialContext, config: Config) -> tuple[PreparedData, Loader]:
+        """Returns those of the last job where this one's are the same, else new ones."""
+        key = (shared, config.data, config.loader, config.augment.crop)
+        if self._kept is None or self._key != key:
+            self.close()
+            dataset_json = Path(shared.run_folder) / "dataset.json"
+            data = load_prepared(dataset_json, Path(shared.images_root))
+            self._key, self._kept = key, (data, build_loader(config, data))
+        return self._kept
+
+    def close(self) -> None:
+        """Ends the loader's workers."""
+        if self._kept is not None:
+            self._kept[1].close()
+        self._kept = None
+
+
+KEPT = KeptData()

@@ -37,10 +37,11 @@ def score_text(report: Report) -> str:
 
 def trial_line(trial_number: int, result: Report) -> str:
     """A trial's result as one line: where it stands and its scores, or why it failed."""
-    head = f"trial {trial_number:3d}"
+    head, message = f"trial {trial_number:3d}", result.get("message") or ""
     if result.get("reason"):
-        return f"{head}  failed: {result['reason']} {result.get('message', '')}".rstrip()
-    return f"{head}  epoch {result['epoch']:6.2f}  {score_text(result)}"
+        return f"{head}  failed: {result['reason']} {message}".rstrip()
+    line = f"{head}  epoch {result['epoch']:6.2f}  {score_text(result)}"
+    return f"{line}  ({message})" if message else line
 
 
 @contextmanager
