@@ -26,6 +26,8 @@ class FileFacts:
 
     num_bytes: int
     mtime_ns: int
+    ctime_ns: int
+    inode: int
     digest: str
     width: int
     height: int
@@ -43,7 +45,7 @@ def check_files(
 ) -> dict[str, FileFacts]:
     """Return the facts of every file by path, in the order of `paths` (relative to root).
 
-    Those in `known` are taken as they are where size and time of the file are unchanged.
+    Those in `known` are taken as they are where the file is the same one and unchanged.
     `progress` is told (files checked, files to check).
     """
     facts = {path: known[path] for path in paths if _is_unchanged(root / path, known.get(path))}
@@ -71,11 +73,19 @@ def _check_file(root: Path, decoder: str, path: str) -> FileFacts:
         data = (root / path).read_bytes()
     except OSError as error:
         reason = f"cannot be opened ({error.strerror}); put it back or set data.on_bad_image=skip"
-        return FileFacts(0, 0, "", 0, 0, f"{path}: {reason}")
+        return FileFacts(0, 0, 0, 0, "", 0, 0, f"{path}: {reason}")
     verdict = check_image(data, path, decoder)
     digest = hashlib.blake2b(data, digest_size=16).hexdigest()
-    size = (verdict.width, verdict.height)
-    return FileFacts(len(data), status.st_mtime_ns, digest, *size, verdict.reason)
+    return FileFacts(
+        num_bytes=len(data),
+        mtime_ns=status.st_mtime_ns,
+        ctime_ns=status.st_ctime_ns,
+        inode=status.st_ino,
+        digest=digest,
+        width=verdict.width,
+        height=verdict.height,
+        reason=verdict.reason,
+    )
 
 
 def _is_unchanged(path: Path, fact: FileFacts | None) -> bool:
@@ -85,7 +95,10 @@ def _is_unchanged(path: Path, fact: FileFacts | None) -> bool:
         status = path.stat()
     except OSError:
         return False
-    return (status.st_size, status.st_mtime_ns) == (fact.num_bytes, fact.mtime_ns)
+    # Unpacked archives and copies share names, sizes and times of change with other files, never
+    # the inode with the time that the kernel itself stamps on it; a moved folder keeps both.
+    now = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+    return now == (fact.num_bytes, fact.mtime_ns, fact.ctime_ns, fact.inode)
 
 
 @contextmanager

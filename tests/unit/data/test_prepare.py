@@ -179,6 +179,39 @@ def test_only_changed_files_are_opened_again(image_folder: Path, tmp_path: Path)
     assert num_opened(image_folder, report_path, decoder="pil") == 37
 
 
+def test_another_folder_of_the_same_names_sizes_and_times_is_read_again(tmp_path: Path) -> None:
+    roots = [tmp_path / "one", tmp_path / "two"]
+    for brightness, root in enumerate(roots):
+        for path in (root / f"{name}/{number}.ppm" for name in "ab" for number in range(4)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (4, 4), (brightness, 0, 0)).save(path)
+            os.utime(path, (1, 1))
+    report_path = tmp_path / "dataset.json"
+    assert num_opened(roots[0], report_path) == 8
+    assert run(roots[1], report_path=report_path).fingerprint == run(roots[1]).fingerprint
+
+
+def test_a_file_rewritten_in_place_under_its_old_time_is_read_again(
+    image_folder: Path, tmp_path: Path
+) -> None:
+    report_path = tmp_path / "dataset.json"
+    assert num_opened(image_folder, report_path) == 36
+    path = image_folder / "train/class 1/0.jpg"
+    before = path.stat()
+    path.write_bytes(bytes(before.st_size))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(DataError):
+        run(image_folder, report_path=report_path)
+
+
+def test_moved_folders_keep_their_verdicts(image_folder: Path, tmp_path: Path) -> None:
+    report_path = tmp_path / "dataset.json"
+    assert num_opened(image_folder, report_path) == 36
+    moved_root = image_folder.rename(tmp_path / "moved")
+    moved_report = report_path.rename(tmp_path / "moved.json")
+    assert num_opened(moved_root, moved_report) == 0
+
+
 def test_a_failed_check_remembers_its_verdicts(image_folder: Path, tmp_path: Path) -> None:
     report_path = tmp_path / "dataset.json"
     spoil(image_folder)
