@@ -36,21 +36,28 @@ def list_folder(root: Path) -> Listing:
     """Return the images under `root`: `train/` and `val/` (see VALIDATION_NAMES), or only classes.
 
     Raises:
-        DataError: No folder, bad links and names, or else too few classes, empty class folders,
-            classes that training lacks; all of a kind at once.
+        DataError: No folder, bad links and names, folders beside a lone `train/` of classes, or
+            else too few classes, empty class folders, classes that training lacks; all of a kind
+            at once.
     """
     if not root.is_dir():
         what = "is not a folder" if root.exists() else "does not exist"
         raise DataError(f"data.root: '{root}' {what}; give a folder with one folder per class")
     walk = _Walk(root)
     names = walk.class_folders("")
-    train_name, validation_name = _split_names(names)
+    train_name, validation_name = _split_names(walk, names)
     notes, validation = [], None
     if train_name is None:
         train = walk.classes("", names)
     else:
         train = walk.classes(train_name, walk.class_folders(train_name))
-        if unused := [name for name in names if name not in (train_name, validation_name)]:
+        unused = [name for name in names if name not in (train_name, validation_name)]
+        if unused and validation_name is None:
+            walk.problems.append(
+                f"data.root: folders beside '{train_name}' that are no split: {counted(unused)}; "
+                f"a split is named {', '.join(VALIDATION_NAMES)}"
+            )
+        elif unused:
             notes.append(f"data.root: folders not used: {counted(unused)}")
     if validation_name is not None:
         validation = walk.classes(validation_name, walk.class_folders(validation_name))
@@ -87,6 +94,11 @@ class _Walk:
         names, images = self.look(folder)
         self.num_outside += len(images)
         return names
+
+    def holds_classes(self, folder: str) -> bool:
+        """Return whether there are folders in `folder` and no images beside them."""
+        folders, images = _Walk(self.root).look(folder)  # what it passes over is counted later
+        return bool(folders) and not images
 
     def classes(self, folder: str, names: Sequence[str]) -> Classes:
         """Return the images of each class."""
@@ -155,14 +167,15 @@ class _Walk:
         return [f"data.root: {note}" for is_any, note in found if is_any]
 
 
-def _split_names(names: Sequence[str]) -> tuple[str | None, str | None]:
+def _split_names(walk: _Walk, names: Sequence[str]) -> tuple[str | None, str | None]:
     """Return the names of the training and the validation folder, where the folder is split."""
     by_name = {name.lower(): name for name in names}
     train = by_name.get("train")
     validation = next((by_name[name] for name in VALIDATION_NAMES if name in by_name), None)
-    # A folder `train` among others, without validation, is a class: trains and buses, say.
-    is_split = train is not None and (validation is not None or len(names) == 1)
-    return (train, validation) if is_split else (None, None)
+    # Without validation, a folder `train` of images is a class among others: trains and buses, say.
+    if train is None or (validation is None and len(names) > 1 and not walk.holds_classes(train)):
+        return None, None
+    return train, validation
 
 
 def _class_problems(folder: Path, train: Classes, validation: Classes | None) -> list[str]:

@@ -64,6 +64,21 @@ def test_a_class_may_be_called_train(root: Path, touch: Touch) -> None:
     assert list_folder(root).train == {"bus": ["bus/1.jpg"], "train": ["train/1.jpg"]}
 
 
+def test_what_stands_beside_a_lone_train_of_classes_is_refused(root: Path, touch: Touch) -> None:
+    touch("train/cat/1.jpg", "train/dog/1.jpg", "dev/cat/2.jpg", "dev/dog/2.jpg", "extra/1.jpg")
+    assert problems(root) == (
+        "data.root: folders beside 'train' that are no split: 2 (dev, extra); "
+        "a split is named val, validation, valid, test",
+    )
+
+
+def test_a_class_called_train_may_have_folders_beside_its_images(root: Path, touch: Touch) -> None:
+    touch("train/1.jpg", "train/steam/.hidden", "train/steam/2.jpg", "bus/1.jpg")
+    listing = list_folder(root)
+    assert listing.train == {"bus": ["bus/1.jpg"], "train": ["train/1.jpg", "train/steam/2.jpg"]}
+    assert listing.notes == ("data.root: hidden or system files ignored: 1",)
+
+
 def test_classes_stand_in_natural_order(root: Path, touch: Touch) -> None:
     touch("class 10/1.jpg", "class 2/1.jpg", "Class 1/1.jpg", "ä/1.jpg", "b'c/1.jpg")
     assert list(list_folder(root).train) == ["b'c", "Class 1", "class 2", "class 10", "ä"]
