@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -46,7 +47,8 @@ def check_files(
     """Return the facts of every file by path, in the order of `paths` (relative to root).
 
     Those in `known` are taken as they are where the file is the same one and unchanged.
-    `progress` is told (files checked, files to check).
+    `progress` is told (files checked, files to check). Where a process ends before its work is
+    done, this one does what is left.
     """
     facts = {path: known[path] for path in paths if _is_unchanged(root / path, known.get(path))}
     todo = [path for path in paths if path not in facts]
@@ -113,6 +115,21 @@ def _mapping(num_processes: int) -> Iterator[Callable[..., Iterable[list[FileFac
 
 
 def _map_in_pool(
+    pool: ProcessPoolExecutor,
+    check: Callable[[Sequence[str]], list[FileFacts]],
+    chunks: Sequence[Sequence[str]],
+) -> Iterator[list[FileFacts]]:
+    num_done = 0
+    try:
+        for facts in _submit_all(pool, check, chunks):
+            yield facts
+            num_done += 1
+    except BrokenProcessPool:
+        # Short of memory, or started by a script without a main guard; one process suits both.
+        yield from map(check, chunks[num_done:])
+
+
+def _submit_all(
     pool: ProcessPoolExecutor,
     check: Callable[[Sequence[str]], list[FileFacts]],
     chunks: Sequence[Sequence[str]],

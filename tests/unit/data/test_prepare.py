@@ -1,6 +1,7 @@
 """Every file is judged once; what is bad is named, what is good gets a fingerprint."""
 
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -307,6 +308,54 @@ def test_processes_end_with_a_killed_parent(image_folder: Path, tmp_path: Path) 
     output, _ = parent.communicate(timeout=60)
     assert parent.returncode == -signal.SIGKILL
     assert len(output.split()) >= 1
+
+
+def test_what_a_killed_process_leaves_is_checked_all_the_same(
+    image_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = run(image_folder).fingerprint
+    endless = image_folder / "val/class 2/3.jpg"
+    content = endless.read_bytes()
+
+    def load_and_block(root: Path, **settings: Any) -> Any:
+        splits = load_splits(root, **settings)
+        endless.unlink()
+        os.mkfifo(endless)
+        return splits
+
+    def kill_workers(*seen: int) -> None:
+        for worker in multiprocessing.active_children():
+            worker.kill()
+            worker.join()
+            endless.unlink(missing_ok=True)
+            endless.write_bytes(content)
+
+    monkeypatch.setattr(prepare, "load_splits", load_and_block)
+    monkeypatch.setattr(verify, "POOL_MIN_IMAGES", 10)
+    monkeypatch.setattr(verify, "CHUNK_IMAGES", 1)
+    prepared = run(image_folder, num_processes=2, progress=kill_workers)
+    assert prepared.fingerprint == expected
+
+
+def test_a_script_without_a_main_guard_checks_alone(image_folder: Path, tmp_path: Path) -> None:
+    script = tmp_path / "main.py"
+    script.write_text(f"""
+from pathlib import Path
+from tuner.data import prepare, verify
+verify.POOL_MIN_IMAGES, verify.CHUNK_IMAGES = 1, 1
+prepared = prepare.prepare_dataset(Path({str(image_folder)!r}), validation_fraction=0.5,
+    split_seed=0, limit=None, decoder="cv2", on_bad_image="fail", num_processes=2)
+print(prepared.fingerprint)
+""")
+    found = subprocess.run(
+        [sys.executable, script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(Path(prepare.__file__).parents[2])},
+    )
+    assert found.stdout == run(image_folder).fingerprint + "\n"
+    assert found.returncode == 0
 
 
 def test_images_of_every_kind_pass_in_one_folder(hostile_tmp_path: Path) -> None:
