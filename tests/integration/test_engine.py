@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
@@ -42,7 +41,6 @@ with ray_session(Plan(2, 0.5, 0.0, 0, 1)) as session:
 
 def work(job: Mapping[str, Any], context: Mapping[str, Any]) -> Results:
     """Report forever what a trial's process sees; `fault` in the settings says how it fails."""
-    begun = time.time()
     fault = job["settings"].get("fault")
     samples_seen = job["start_samples"]
     while True:
@@ -50,7 +48,6 @@ def work(job: Mapping[str, Any], context: Mapping[str, Any]) -> Results:
         samples_seen += 1
         yield {
             "samples_seen": samples_seen,
-            "begun": begun,
             "pid": os.getpid(),
             "card": os.environ.get("CUDA_VISIBLE_DEVICES"),
             "threads": os.environ["OMP_NUM_THREADS"],
@@ -153,19 +150,6 @@ def test_every_slot_is_busy_with_a_reused_process(ray_cluster: RaySession) -> No
     assert {report["threads"] for report in reports} == {"1"}
     assert {report["folder"] for report in reports} == {os.getcwd()}
     assert all(report["context"] == {"run": "results/first"} for report in reports)
-    assert median(start_costs_s(jobs)) <= 0.2
-
-
-def start_costs_s(jobs: ListedJobs) -> list[float]:
-    """Return the seconds from each job's end to the first line of the next in its process."""
-    costs_s = []
-    ended: dict[int, float] = {}
-    for results in sorted(jobs.results.values(), key=lambda results: results[0][1]["begun"]):
-        pid = results[0][1]["pid"]
-        if pid in ended:
-            costs_s.append(results[0][1]["begun"] - ended[pid])
-        ended[pid] = results[-1][0]
-    return costs_s
 
 
 def test_a_failure_costs_only_its_trial(ray_cluster: RaySession) -> None:
