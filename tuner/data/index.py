@@ -91,10 +91,8 @@ class Splits:
     notes: tuple[str, ...]
 
 
-def load_splits(
-    root: Path, *, validation_fraction: float, split_seed: int, limit: int | None
-) -> Splits:
-    """Return the images of a folder, sorted by path, each split with at most `limit` of them.
+def load_splits(root: Path, *, validation_fraction: float, split_seed: int) -> Splits:
+    """Return the images of a folder, sorted by path.
 
     Where the folder has no validation, a stratified draw keyed by `split_seed` takes
     `validation_fraction` of every class that has two images or more. The classes are those of
@@ -117,10 +115,18 @@ def load_splits(
     notes = list(listing.notes)
     if lacking := classes_without_images(validation):
         notes.append(f"data.root: classes without validation images: {counted(lacking)}")
-    train, validation = (_limited(index, limit, split_seed) for index in (train, validation))
-    if lacking := classes_without_images(train):
-        notes.append(f"data.limit: classes left without training images: {counted(lacking)}")
     return Splits(train, validation, tuple(notes))
+
+
+def draw_order(index: ImageIndex, seed: int) -> NDArray[np.int64]:
+    """Return all positions, int64 (n,), in the order that a limit takes images in.
+
+    Any head of it shares the images among the classes by their size (Sainte-Lague's method).
+    """
+    bits = keyed_bits(index.keys, seed=seed, epoch=0, stream=Stream.LIMIT)
+    counts = np.bincount(index.labels)
+    quotient = (_rank_in_class(index.labels, bits) + 0.5) / counts[index.labels]
+    return np.lexsort((bits, quotient)).astype(np.int64)
 
 
 def classes_without_images(index: ImageIndex) -> list[str]:
@@ -146,16 +152,6 @@ def _draw_validation(
     drawn = _rank_in_class(index.labels, bits) < wanted[index.labels]
     validation = index.take(np.flatnonzero(drawn))
     return index.take(np.flatnonzero(~drawn)), replace(validation, split="validation")
-
-
-def _limited(index: ImageIndex, limit: int | None, seed: int) -> ImageIndex:
-    """Return exactly `limit` images, shared among the classes by size (Sainte-Lague's method)."""
-    if limit is None or limit >= len(index):
-        return index
-    bits = keyed_bits(index.keys, seed=seed, epoch=0, stream=Stream.LIMIT)
-    counts = np.bincount(index.labels)
-    quotient = (_rank_in_class(index.labels, bits) + 0.5) / counts[index.labels]
-    return index.take(np.sort(np.lexsort((bits, quotient))[:limit]))
 
 
 def _rank_in_class(labels: NDArray[np.int64], bits: NDArray[np.uint64]) -> NDArray[np.int64]:

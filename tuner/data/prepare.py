@@ -3,8 +3,10 @@
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +15,32 @@ import numpy as np
 import PIL
 
 from tuner.data.folder import counted
-from tuner.data.index import ImageIndex, Splits, classes_without_images, load_splits
+from tuner.data.index import (
+    ImageIndex,
+    Splits,
+    classes_without_images,
+    draw_order,
+    load_splits,
+)
 from tuner.data.verify import FileFacts, Progress, check_files
 from tuner.errors import DataError
 from tuner.files import write_text
 
+Facts = Mapping[str, FileFacts]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedData:
-    """The images that training may rely on, and the fingerprint of all that they are."""
+    """The images that training may rely on, and the fingerprint of all that they are.
+
+    `record` is the text for `dataset.json`; None where the images come from there.
+    """
 
     train: ImageIndex
     validation: ImageIndex
     fingerprint: str
     notes: tuple[str, ...]
+    record: str | None = None
 
 
 def prepare_dataset(
@@ -43,34 +57,41 @@ def prepare_dataset(
 ) -> PreparedData:
     """Return the images of `root`, all of them opened and found whole.
 
-    The verdicts are kept in `report_path` (`dataset.json`) and used again for files whose size and
-    time are unchanged. `progress` is told (images checked, images to check).
+    Bad images are left out with `on_bad_image` "skip"; those that `limit` had drawn are replaced
+    while there are others. The verdicts in `report_path` (`dataset.json`) are used again for files
+    that are unchanged. A record of other images stays there: whoever knows that it may go calls
+    `write_dataset_record`. `progress` is told (images checked, images to check).
 
     Raises:
         DataError: As `load_splits`; all bad images, one line each, with `on_bad_image` "fail"; a
             class whose training images are all bad with "skip".
     """
-    splits = load_splits(
-        root, validation_fraction=validation_fraction, split_seed=split_seed, limit=limit
-    )
+    whole = load_splits(root, validation_fraction=validation_fraction, split_seed=split_seed)
     checked_by = f"{decoder}, opencv {cv2.__version__}, pillow {PIL.__version__}"
-    known = _known_facts(report_path, checked_by) if report_path else {}
-    facts = check_files(
+    old_fingerprint, known = _recall(report_path, checked_by) if report_path else (None, {})
+    check = partial(
+        check_files,
         root,
-        [*splits.train.paths(), *splits.validation.paths()],
         known=known,
         decoder=decoder,
         num_processes=num_processes,
         progress=progress,
     )
-    prepared = _without_bad_images(splits, facts)
-    if report_path:
-        _write_record(report_path, checked_by, splits, facts, prepared)
+    drawn, facts = _draw(whole, limit, split_seed, on_bad_image == "skip", check)
+    prepared = _without_bad_images(drawn, facts, checked_by)
+    if report_path and old_fingerprint in (None, prepared.fingerprint):
+        write_dataset_record(report_path, prepared)
     bad = [fact.reason for fact in facts.values() if fact.reason]
     if bad and on_bad_image == "fail":
         raise DataError(*bad)
-    _require_images(splits, prepared)
+    _require_images(whole, facts, prepared)
     return prepared
+
+
+def write_dataset_record(path: Path, prepared: PreparedData) -> None:
+    """Write what `prepare_dataset` has found to `path`, whatever was there."""
+    assert prepared.record is not None
+    write_text(path, prepared.record)
 
 
 def load_prepared(dataset_json: Path, root: Path) -> PreparedData:
@@ -96,24 +117,94 @@ def _index_of(split: str, root: Path, record: Mapping[str, Any]) -> ImageIndex:
     return ImageIndex.from_paths(split, root, tuple(record["classes"]), paths, labels)
 
 
-def _known_facts(report_path: Path, checked_by: str) -> dict[str, FileFacts]:
-    """Return the facts of the last time by path; none if other versions had found them."""
+def _recall(report_path: Path, checked_by: str) -> tuple[str | None, Facts]:
+    """Return the fingerprint and the facts by path of the last time; no facts of other versions."""
     try:
         record = json.loads(report_path.read_text(encoding="utf-8"))
-        rows = [row for rows in record["images"].values() for row in rows]
-        facts = {path: FileFacts(*fact) for path, _, *fact in rows}
-        return facts if record["checked_by"] == checked_by else {}
+        fingerprint, rows = record["fingerprint"], chain.from_iterable(record["images"].values())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}  # missing or damaged: everything is looked at again
+        return None, {}  # missing or damaged: everything is looked at again
+    try:
+        facts = {path: FileFacts(*fact) for path, _, *fact in rows}
+        return fingerprint, facts if record["checked_by"] == checked_by else {}
+    except (ValueError, KeyError, TypeError):
+        return fingerprint, {}  # of other columns
 
 
-def _without_bad_images(splits: Splits, facts: Mapping[str, FileFacts]) -> PreparedData:
-    train, validation = (_good(index, facts) for index in (splits.train, splits.validation))
-    notes = list(splits.notes)
-    if bad := [path for path, fact in facts.items() if fact.reason]:
+def _draw(
+    whole: Splits,
+    limit: int | None,
+    seed: int,
+    replace_bad: bool,
+    check: Callable[[Sequence[str]], Facts],
+) -> tuple[Splits, Facts]:
+    """Return at most `limit` images of each split, bad ones not counted, and the facts of all.
+
+    Bad ones are replaced by the next in the order of the draw. No round draws more than are still
+    wanted, so what is drawn depends on nothing but the files, the limit and the seed.
+    """
+    indexes = (whole.train, whole.validation)
+    orders = [draw_order(index, seed) for index in indexes]
+    starts, ends = [0, 0], [len(order[:limit]) for order in orders]
+    facts: dict[str, FileFacts] = {}
+    while starts != ends:
+        new = [
+            [index.path(position) for position in order[start:end]]
+            for index, order, start, end in zip(indexes, orders, starts, ends, strict=True)
+        ]
+        facts |= check([path for paths in new for path in paths])
+        num_bad = [sum(facts[path].reason is not None for path in paths) for paths in new]
+        starts = ends
+        if replace_bad:
+            ends = [
+                min(end + bad, len(order))
+                for order, end, bad in zip(orders, ends, num_bad, strict=True)
+            ]
+    train, validation = (
+        index.take(np.sort(order[:end]))
+        for index, order, end in zip(indexes, orders, ends, strict=True)
+    )
+    paths = chain(train.paths(), validation.paths())
+    return Splits(train, validation, whole.notes), {path: facts[path] for path in paths}
+
+
+def _without_bad_images(drawn: Splits, facts: Facts, checked_by: str) -> PreparedData:
+    train, validation = (_good(index, facts) for index in (drawn.train, drawn.validation))
+    notes = list(drawn.notes)
+    if lacking := classes_without_images(train):
+        notes.append(f"data.limit: classes left without training images: {counted(lacking)}")
+    bad = [path for path, fact in facts.items() if fact.reason]
+    if bad:
         notes.append(f"data.root: unreadable images left out: {counted(bad)}")
-    notes += _duplicate_notes(train, validation, facts)
-    return PreparedData(train, validation, _fingerprint((train, validation), facts), tuple(notes))
+    across_classes, across_splits = _copies(train, validation, facts)
+    if torn := [path for paths in across_classes for path in paths]:
+        notes.append(f"data.root: images with an identical copy in another class: {counted(torn)}")
+    judged = set(validation.paths())
+    if seen := [path for paths in across_splits for path in paths if path in judged]:
+        notes.append(
+            f"data.root: validation images with an identical training image: {counted(seen)}"
+        )
+    fingerprint = _fingerprint((train, validation), facts)
+    record = {
+        "fingerprint": fingerprint,
+        "checked_by": checked_by,
+        "notes": notes,
+        "classes": train.classes,
+        "counts": {index.split: _counts(index) for index in (train, validation)},
+        "unreadable": bad,
+        "copies_across_classes": across_classes,
+        "copies_across_splits": across_splits,
+        "columns": ["path", "label", *FileFacts.__dataclass_fields__],
+        "images": {
+            index.split: [
+                (path, label, *astuple(facts[path]))
+                for path, label in zip(index.paths(), index.labels.tolist(), strict=True)
+            ]
+            for index in (drawn.train, drawn.validation)
+        },
+    }
+    text = json.dumps(record, ensure_ascii=False, allow_nan=False)
+    return PreparedData(train, validation, fingerprint, tuple(notes), text)
 
 
 def _good(index: ImageIndex, facts: Mapping[str, FileFacts]) -> ImageIndex:
@@ -121,31 +212,41 @@ def _good(index: ImageIndex, facts: Mapping[str, FileFacts]) -> ImageIndex:
     return index if all(good) else index.take(np.flatnonzero(good))
 
 
-def _require_images(before: Splits, after: PreparedData) -> None:
-    before_lacking = classes_without_images(before.train)
-    lost = [name for name in classes_without_images(after.train) if name not in before_lacking]
+def _require_images(whole: Splits, facts: Facts, prepared: PreparedData) -> None:
+    bad = {path for path, fact in facts.items() if fact.reason}
+    readable = {
+        label
+        for path, label in zip(whole.train.paths(), whole.train.labels.tolist(), strict=True)
+        if path not in bad  # a limit may not have drawn it
+    }
+    lost = [name for label, name in enumerate(whole.train.classes) if label not in readable]
     if lost:
         raise DataError(
             f"data.root: no readable training image in classes: {counted(lost)}; replace the files"
         )
-    if not len(after.validation):
+    if not len(prepared.validation):
         raise DataError("data.root: no readable validation image; replace the files")
 
 
-def _duplicate_notes(
-    train: ImageIndex, validation: ImageIndex, facts: Mapping[str, FileFacts]
-) -> Iterator[str]:
-    """Yield a line for copies that blur what is learned or measured."""
-    labels = defaultdict(set)
+def _copies(
+    train: ImageIndex, validation: ImageIndex, facts: Facts
+) -> tuple[list[list[str]], list[list[str]]]:
+    """Return the groups of identical files that span classes, and those that span the splits.
+
+    The first blur what is learned, the second what is measured.
+    """
+    groups = defaultdict(list)
     for index in (train, validation):
         for path, label in zip(index.paths(), index.labels.tolist(), strict=True):
-            labels[facts[path].digest].add(label)
-    both = [path for index in (train, validation) for path in index.paths()]
-    if torn := [path for path in both if len(labels[facts[path].digest]) > 1]:
-        yield f"data.root: images with an identical copy in another class: {counted(torn)}"
-    learned = {facts[path].digest for path in train.paths()}
-    if seen := [path for path in validation.paths() if facts[path].digest in learned]:
-        yield f"data.root: validation images with an identical training image: {counted(seen)}"
+            groups[facts[path].digest].append((path, label, index.split))
+    across_classes, across_splits = [], []
+    for group in groups.values():
+        paths, labels, splits = zip(*group, strict=True)
+        if len(set(labels)) > 1:
+            across_classes.append(list(paths))
+        if len(set(splits)) > 1:
+            across_splits.append(list(paths))
+    return across_classes, across_splits
 
 
 def _fingerprint(indexes: Sequence[ImageIndex], facts: Mapping[str, FileFacts]) -> str:
@@ -156,32 +257,6 @@ def _fingerprint(indexes: Sequence[ImageIndex], facts: Mapping[str, FileFacts]) 
         for path, label in zip(index.paths(), index.labels.tolist(), strict=True)
     ]
     return hashlib.sha256(json.dumps([indexes[0].classes, sorted(rows)]).encode()).hexdigest()
-
-
-def _write_record(
-    report_path: Path,
-    checked_by: str,
-    splits: Splits,
-    facts: Mapping[str, FileFacts],
-    prepared: PreparedData,
-) -> None:
-    indexes = (splits.train, splits.validation)
-    record = {
-        "fingerprint": prepared.fingerprint,
-        "checked_by": checked_by,
-        "notes": prepared.notes,
-        "classes": splits.train.classes,
-        "counts": {index.split: _counts(index) for index in (prepared.train, prepared.validation)},
-        "columns": ["path", "label", *FileFacts.__dataclass_fields__],
-        "images": {
-            index.split: [
-                (path, label, *astuple(facts[path]))
-                for path, label in zip(index.paths(), index.labels.tolist(), strict=True)
-            ]
-            for index in indexes
-        },
-    }
-    write_text(report_path, json.dumps(record, ensure_ascii=False, allow_nan=False))
 
 
 def _counts(index: ImageIndex) -> dict[str, int]:

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.data.index import ImageIndex, Splits, load_splits
+from tuner.data.index import ImageIndex, Splits, draw_order, load_splits
 from tuner.data.keyed import stable_keys
 from tuner.errors import DataError
 
 NAMES = ("class 1", "class 2", "class 10")
 
 
-def load(root: Path, *, fraction: float = 0.25, seed: int = 0, limit: int | None = None) -> Splits:
-    return load_splits(root, validation_fraction=fraction, split_seed=seed, limit=limit)
+def load(root: Path, *, fraction: float = 0.25, seed: int = 0) -> Splits:
+    return load_splits(root, validation_fraction=fraction, split_seed=seed)
 
 
 def counts(index: ImageIndex) -> list[int]:
@@ -109,33 +109,16 @@ def test_a_single_image_per_class_leaves_nothing_for_validation(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("limit", range(1, 60, 7))
-def test_a_limit_is_exact_and_stratified_in_each_split(tmp_path: Path, limit: int) -> None:
-    root = make_classes(tmp_path / "r", [40, 20, 20])
-    whole, limited = load(root), load(root, limit=limit)
-    for index, all_of_it in (
-        (limited.train, whole.train),
-        (limited.validation, whole.validation),
-    ):
-        assert len(index) == min(limit, len(all_of_it))
-        assert set(index.paths()) <= set(all_of_it.paths())
-        quota = np.array(counts(all_of_it)) * len(index) / len(all_of_it)
-        assert np.abs(counts(index) - quota).max() < 1
+def test_every_head_of_the_draw_is_stratified(tmp_path: Path, limit: int) -> None:
+    index = load(make_classes(tmp_path / "r", [40, 20, 20])).train
+    order = draw_order(index, 0)
+    assert sorted(order) == list(range(60))
+    quota = np.array([30, 15, 15]) * limit / 60
+    assert np.abs(counts(index.take(order[:limit])) - quota).max() < 1
 
 
-def test_a_larger_limit_keeps_the_images_of_a_smaller_one(tmp_path: Path) -> None:
-    root = make_classes(tmp_path / "r", [40, 20, 20])
-    assert set(load(root, limit=10).train.paths()) < set(load(root, limit=11).train.paths())
-
-
-def test_a_limit_never_takes_the_head_of_the_list(tmp_path: Path) -> None:
-    limited = load(make_classes(tmp_path / "r", [100, 100]), limit=20).train
+def test_a_draw_does_not_take_the_head_of_the_list(tmp_path: Path) -> None:
+    index = load(make_classes(tmp_path / "r", [100, 100])).train
+    drawn = index.take(draw_order(index, 0)[:20])
     heads = [f"{label}/{number}.jpg" for label in range(2) for number in range(10)]
-    assert len(set(limited.paths()) & set(heads)) < 10
-
-
-def test_classes_that_a_limit_leaves_empty_are_said(tmp_path: Path) -> None:
-    splits = load(make_classes(tmp_path / "r", [8, 4, 4]), limit=2)
-    assert splits.train.classes == ("0", "1", "2")
-    lacking = [str(label) for label, count in enumerate(counts(splits.train)) if not count]
-    expected = f"data.limit: classes left without training images: {len(lacking)} ({lacking[0]})"
-    assert splits.notes == (expected,)
+    assert len(set(drawn.paths()) & set(heads)) < 10

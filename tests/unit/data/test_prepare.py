@@ -15,8 +15,13 @@ import pytest
 from PIL import Image
 
 from tuner.data import prepare, verify
-from tuner.data.index import load_splits
-from tuner.data.prepare import PreparedData, load_prepared, prepare_dataset
+from tuner.data.index import draw_order, load_splits
+from tuner.data.prepare import (
+    PreparedData,
+    load_prepared,
+    prepare_dataset,
+    write_dataset_record,
+)
 from tuner.errors import DataError
 
 CUT = "not a readable image (Truncated File Read); "
@@ -79,6 +84,59 @@ def test_skipping_removes_bad_images_and_says_so(image_folder: Path) -> None:
         "data.root: unreadable images left out: 3 "
         "(train/class 1/3.jpg, train/class 10/0.jpg, val/class 2/1.jpg)",
     )
+
+
+@pytest.mark.parametrize("limit", [1, 5, 12, 15, 24])
+def test_a_limit_is_filled_with_good_images(image_folder: Path, tmp_path: Path, limit: int) -> None:
+    whole = load_splits(image_folder, validation_fraction=0.25, split_seed=0)
+    for number in (0, 2, 4):
+        for image in image_folder.glob(f"*/class */{number}.jpg"):
+            image.write_bytes(b"")
+    report_path = tmp_path / "dataset.json"
+    prepared = run(image_folder, limit=limit, on_bad_image="skip", report_path=report_path)
+    left_out = json.loads(report_path.read_text())["unreadable"]
+    for before, after in (
+        (whole.train, prepared.train),
+        (whole.validation, prepared.validation),
+    ):
+        order = list(before.take(draw_order(before, 0)).paths())
+        good = [path for path in order if not path.endswith(("0.jpg", "2.jpg", "4.jpg"))]
+        assert list(after.paths()) == sorted(good[:limit])
+        end = order.index(good[limit - 1]) if limit <= len(good) else len(order)
+        passed_over = sorted({*order[:end]} - {*good})
+        assert [path for path in left_out if path in order] == passed_over
+    again = run(image_folder, limit=limit, on_bad_image="skip", report_path=report_path)
+    assert again.fingerprint == prepared.fingerprint
+    assert len(load_prepared(report_path, image_folder).train) == len(prepared.train)
+
+
+def test_only_the_bad_images_that_a_limit_draws_are_named(image_folder: Path) -> None:
+    index = load_splits(image_folder, validation_fraction=0.25, split_seed=0).train
+    drawn = list(index.take(draw_order(index, 0)).paths())
+    for path in (*drawn[:2], *drawn[6:]):
+        (image_folder / path).write_bytes(b"")
+    with pytest.raises(DataError) as caught:
+        run(image_folder, limit=6)
+    assert caught.value.problems == tuple(f"{path}: {EMPTY}{REMEDY}" for path in sorted(drawn[:2]))
+
+
+def test_classes_that_a_limit_leaves_empty_are_said(image_folder: Path) -> None:
+    prepared = run(image_folder, limit=2)
+    assert prepared.train.classes == ("class 1", "class 2", "class 10")
+    (lacking,) = {"class 1", "class 2", "class 10"} - {
+        path.split("/")[1] for path in prepared.train.paths()
+    }
+    (note,) = prepared.notes
+    assert note == f"data.limit: classes left without training images: 1 ({lacking})"
+
+
+def test_a_class_is_not_lost_while_a_limit_has_not_drawn_all_of_it(image_folder: Path) -> None:
+    index = load_splits(image_folder, validation_fraction=0.25, split_seed=0).train
+    first = index.path(int(draw_order(index, 0)[0]))
+    (image_folder / first).write_bytes(b"")
+    prepared = run(image_folder, limit=1, on_bad_image="skip")
+    assert len(prepared.train) == 1
+    assert f"data.root: unreadable images left out: 1 ({first})" in prepared.notes
 
 
 def test_a_class_whose_images_are_all_bad_is_not_skipped(image_folder: Path) -> None:
@@ -173,11 +231,11 @@ def test_only_changed_files_are_opened_again(image_folder: Path, tmp_path: Path)
     report_path = tmp_path / "dataset.json"
     assert num_opened(image_folder, report_path) == 36
     assert num_opened(image_folder, report_path) == 0
+    assert num_opened(image_folder, report_path, decoder="pil") == 36
     changed = image_folder / "train/class 1/0.jpg"
     shutil.copyfile(image_folder / "train/class 1/1.jpg", changed)
     (image_folder / "val/class 2/new.jpg").write_bytes(changed.read_bytes())
-    assert num_opened(image_folder, report_path) == 2
-    assert num_opened(image_folder, report_path, decoder="pil") == 37
+    assert num_opened(image_folder, report_path, decoder="pil") == 2
 
 
 def test_another_folder_of_the_same_names_sizes_and_times_is_read_again(tmp_path: Path) -> None:
@@ -222,6 +280,32 @@ def test_a_failed_check_remembers_its_verdicts(image_folder: Path, tmp_path: Pat
     assert num_opened(image_folder, report_path, on_bad_image="skip") == 1
 
 
+def test_the_record_of_other_images_stays_until_it_may_go(
+    image_folder: Path, tmp_path: Path
+) -> None:
+    report_path = tmp_path / "dataset.json"
+    run(image_folder, report_path=report_path)
+    before = report_path.read_bytes()
+    shutil.copyfile(image_folder / "train/class 1/1.jpg", image_folder / "train/class 1/0.jpg")
+    prepared = run(image_folder, report_path=report_path)
+    (image_folder / "train/class 1/2.jpg").write_bytes(b"")
+    with pytest.raises(DataError):
+        run(image_folder, report_path=report_path)
+    assert report_path.read_bytes() == before
+    write_dataset_record(report_path, prepared)
+    assert load_prepared(report_path, image_folder).fingerprint == prepared.fingerprint
+
+
+def test_the_record_of_the_same_images_learns_their_new_times(
+    image_folder: Path, tmp_path: Path
+) -> None:
+    report_path = tmp_path / "dataset.json"
+    assert num_opened(image_folder, report_path) == 36
+    (image_folder / "val/class 1/0.jpg").touch()
+    assert num_opened(image_folder, report_path) == 1
+    assert num_opened(image_folder, report_path) == 0
+
+
 def test_the_fingerprint_is_that_of_the_content(image_folder: Path, tmp_path: Path) -> None:
     before = run(image_folder).fingerprint
     moved = shutil.copytree(image_folder, tmp_path / "elsewhere")
@@ -251,17 +335,24 @@ def test_a_move_changes_the_fingerprint(image_folder: Path, old: str, new: str) 
     assert run(image_folder).fingerprint != before
 
 
-def test_copies_across_classes_and_splits_are_said(image_folder: Path) -> None:
+def test_copies_across_classes_and_splits_are_said_and_listed(
+    image_folder: Path, tmp_path: Path
+) -> None:
     original = image_folder / "train/class 1/0.jpg"
     shutil.copyfile(original, image_folder / "train/class 1/same.jpg")
     assert run(image_folder).notes == ()
     shutil.copyfile(original, image_folder / "train/class 2/copy.jpg")
     shutil.copyfile(image_folder / "train/class 2/5.jpg", image_folder / "val/class 2/copy.jpg")
-    assert run(image_folder).notes == (
+    assert run(image_folder, report_path=tmp_path / "dataset.json").notes == (
         "data.root: images with an identical copy in another class: 3 "
         "(train/class 1/0.jpg, train/class 1/same.jpg, train/class 2/copy.jpg)",
         "data.root: validation images with an identical training image: 1 (val/class 2/copy.jpg)",
     )
+    record = json.loads((tmp_path / "dataset.json").read_text())
+    assert record["copies_across_classes"] == [
+        ["train/class 1/0.jpg", "train/class 1/same.jpg", "train/class 2/copy.jpg"]
+    ]
+    assert record["copies_across_splits"] == [["train/class 2/5.jpg", "val/class 2/copy.jpg"]]
 
 
 def test_processes_find_what_one_process_finds(
