@@ -131,6 +131,16 @@ def prepare_images(
     )
 
 
+def short_step_notes(batch_size: int, num_images: int) -> tuple[str, ...]:
+    """Returns what there is to say of a batch above the number of training images: one line."""
+    if batch_size <= num_images:
+        return ()
+    return (
+        f"train.batch_size: {batch_size} is above the {num_images} training images; "
+        "such an epoch is one short step",
+    )
+
+
 def images_root(config: Config, cache_root: Path, progress: Progress | None = None) -> Path:
     """Returns the folder that image paths are relative to."""
     if config.data.source == "generated":

@@ -127,7 +127,7 @@ def _read_keys(texts: Mapping[str, str], keys: type[KeysType]) -> KeysType:
         except SettingsError as error:
             problems[name] = str(error)
     try:
-        return keys.model_validate(values)
+        read = keys.model_validate(values)
     except ValidationError as error:
         for each in error.errors():
             name = str(each["loc"][0])
@@ -137,7 +137,9 @@ def _read_keys(texts: Mapping[str, str], keys: type[KeysType]) -> KeysType:
                 problems[name] = f"{name}: {each['ctx']['error']}"
             else:
                 problems[name] = wrong_value(name, keys.model_fields[name], values[name])
-    raise SettingsError(*problems.values())
+    if problems:
+        raise SettingsError(*problems.values())
+    return read
 
 
 def default_run_name(space: Space, overrides: Iterable[str]) -> str:

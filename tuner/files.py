@@ -9,7 +9,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from tuner.errors import StudyError
+from tuner.errors import RunError, StudyError
 
 
 @contextlib.contextmanager
@@ -39,9 +39,23 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replaces `path` by `text` in UTF-8, whole or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="")
+    """Replaces `path` by `text` in UTF-8, as `write_bytes` does."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replaces `path` by `content`, whole or not at all.
+
+    Raises:
+        RunError: It cannot be written (disk full, disk lost).
+    """
+    try:
+        with replacing(path) as temporary:
+            temporary.write_bytes(content)
+    except OSError as error:
+        raise RunError(
+            f"{path}: cannot be written ({error.strerror}); make room or use another output=…"
+        ) from error
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -61,17 +75,27 @@ def hold_folder(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
+        path.write_text(str(os.getpid()))
     except Timeout:
         raise StudyError(
             f"{folder}: another run is there (pid {path.read_text()}); "
             "wait for it, or use another name=… or output=…"
         ) from None
     except OSError as error:
+        lock.release()
         raise StudyError(
             f"{folder}: cannot be written ({error.strerror}); use another output=…"
         ) from error
     try:
-        path.write_text(str(os.getpid()))
         yield
     finally:
+        remove_unused(folder, path)
         lock.release()
+
+
+def remove_unused(folder: Path, lock: Path) -> None:
+    """Removes a folder that holds its lock alone: a refused start leaves nothing behind."""
+    with contextlib.suppress(OSError):  # somebody else removed it, or writes there
+        if os.listdir(folder) == [lock.name]:
+            lock.unlink()
+            folder.rmdir()

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field
+from annotated_types import Ge
+from pydantic import BaseModel, Field, ValidationError
 
 from tuner import cli
 from tuner.errors import RunError, SettingsError, StudyError
@@ -37,6 +38,33 @@ class RetrainKeys(cli.Keys):
         default=None,
         description="model folder to write; null is retrain/ beside config, or <space>-retrain",
     )
+
+
+class RecordedResult(BaseModel, frozen=True, strict=True):
+    """The score that is to come out again."""
+
+    samples_seen: int
+    epoch: float
+    num_correct: int
+    num_evaluated: int
+
+
+class RecordedEnvironment(BaseModel, frozen=True, strict=True):
+    """What the bits of a result depend on."""
+
+    threads: Annotated[int, Ge(1)]
+    device: str
+    processor: str
+    versions: dict[str, str]
+
+
+class Recorded(BaseModel, frozen=True, strict=True):
+    """What a `best.yaml` must hold to be trained again and compared with."""
+
+    settings: dict[str, Any]
+    result: RecordedResult
+    data_fingerprint: str
+    environment: RecordedEnvironment
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,47 +102,84 @@ def read_task(keys: RetrainKeys, overrides: list[str]) -> Task:
 
     Raises:
         SettingsError: One line for each mistake.
+        ResourceError: The machine cannot give what is asked.
     """
     if (keys.config is None) == (keys.space is None):
         raise SettingsError("config, space: give one of the two, and not both")
     if keys.space is not None:
         space = load_space(keys.space, overrides)
         output = Path(keys.output or OUTPUT_ROOT / f"{space.name}-retrain").absolute()
-        return Task(space.config, output, OUTPUT_ROOT / ".cache", threads_of(space.config), None)
+        return Task(space.config, output, OUTPUT_ROOT / ".cache", threads_here(space.config), None)
     path = Path(keys.config or "").absolute()
-    recorded = read_yaml(path)
-    try:
-        config = load_settings(recorded["settings"], path, overrides)
-        threads = int(recorded["environment"]["threads"])
-        cores = recorded["settings"]["resources"]["cpus_per_trial"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise SettingsError(
-            f"{path}: not a best.yaml (no {error}); give the file that a search or retrain wrote"
-        ) from error
-    if config.resources.cpus_per_trial != cores:
-        threads = threads_of(config)
+    recorded = read_best(path)
+    config = load_settings(recorded["settings"], path, overrides)
+    threads = recorded["environment"]["threads"]
+    if config.resources != load_settings(recorded["settings"], path, []).resources:
+        threads = threads_here(config)
     output = Path(keys.output or path.parent / "retrain").absolute()
     return Task(config, output, path.parent.parent / ".cache", threads, recorded)
 
 
-def threads_of(config: Config) -> int:
-    """Returns the torch threads that a trial of these settings has."""
-    return max(1, int(config.resources.cpus_per_trial))
+def read_best(path: Path) -> dict[str, Any]:
+    """Returns the content of a `best.yaml`.
+
+    Raises:
+        SettingsError: It is another file, or not whole.
+    """
+    content = read_yaml(path)
+    try:
+        Recorded.model_validate(content)
+    except ValidationError as error:
+        place = ".".join(map(str, error.errors()[0]["loc"]))
+        raise SettingsError(
+            f"{path}: not a best.yaml ({place} is missing or wrong); "
+            "give the file that a search or retrain wrote"
+        ) from error
+    return content
+
+
+def threads_here(config: Config) -> int:
+    """Returns the torch threads that a trial of these settings has on this machine.
+
+    A winner that is only repeated is not asked: it keeps its threads, whatever they cost here.
+
+    Raises:
+        ResourceError: The machine cannot give what is asked.
+    """
+    from tuner.planning.machine import look
+    from tuner.planning.resources import plan_resources
+
+    plan = plan_resources(
+        look(),
+        cpus_per_trial=config.resources.cpus_per_trial,
+        gpus_per_trial=config.resources.gpus_per_trial,
+        max_concurrent=1,
+    )
+    return plan.threads
 
 
 def open_training(task: Task) -> "TrainingRun":
     """Returns the run at its newest checkpoint, the images checked.
 
     Raises:
+        SettingsError: There is no such model, or it cannot take such images.
+        DataError: The images cannot be used.
         StudyError: The output holds a run of other settings or images.
     """
     import torch
 
-    from tuner.assemble import build_loader, open_run, prepare_images
+    from tuner.assemble import (
+        build_loader,
+        build_state,
+        open_run,
+        prepare_images,
+        short_step_notes,
+    )
     from tuner.planning.machine import look
     from tuner.reporting.terminal import counting, say
 
     torch.set_num_threads(task.threads)
+    build_state(task.config, num_classes=2)  # torchvision must be asked for the model's name
     with counting("checking images") as progress:
         data = prepare_images(
             task.config,
@@ -123,7 +188,7 @@ def open_training(task: Task) -> "TrainingRun":
             num_processes=int(look().cpus),
             progress=progress,
         )
-    for note in data.notes:
+    for note in (*data.notes, *short_step_notes(task.config.train.batch_size, len(data.train))):
         say(note)
     claim_output(task, data.fingerprint)
     loader = build_loader(task.config, data)

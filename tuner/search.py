@@ -10,16 +10,17 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from tuner import cli
 from tuner.errors import RunError, StudyError
 from tuner.files import hold_folder, write_text
+from tuner.settings.config import flatten
 from tuner.settings.identity import binding_settings
 from tuner.settings.load import Space, load_space
-from tuner.settings.space import spec_to_plain
+from tuner.settings.space import edge_values, spec_to_plain
 from tuner.settings.text import yaml_text
 
 if TYPE_CHECKING:
@@ -96,7 +97,6 @@ def plan_machine(search: Search) -> "Plan":
         SettingsError: There is no such model.
         ResourceError: The machine cannot give what is asked.
     """
-    from tuner.assemble import build_state
     from tuner.planning.machine import look
     from tuner.planning.resources import plan_resources
     from tuner.raytune.engine import check_address
@@ -110,18 +110,36 @@ def plan_machine(search: Search) -> "Plan":
         gpus_per_trial=config.resources.gpus_per_trial,
         max_concurrent=config.search.max_concurrent,
     )
-    build_state(config, num_classes=2)  # torchvision must be asked for the model's name
+    check_models(search.space)
     for note in search.space.notes:
         say(note)
     if search.space.throughput:
         say(f"not searched yet, taken as set: {', '.join(search.space.throughput)}")
-    say(f"{plan.slots} trials side by side, each on {plan.threads} threads")
+    say(f"trials side by side: {plan.slots}, threads of each: {plan.threads}")
     return plan
+
+
+def check_models(space: Space) -> None:
+    """Builds every model that a trial may get: torchvision must be asked for their names.
+
+    Raises:
+        SettingsError: There is no such model, or it cannot take such images.
+    """
+    from tuner.assemble import build_state
+
+    for name in possible_values(space, "model.name"):
+        build_state(space.config.with_overrides({"model.name": name}), num_classes=2)
+
+
+def possible_values(space: Space, key: str) -> tuple[Any, ...]:
+    """Returns the bounds or choices of a searched key, or the one value of a fixed one."""
+    searched = space.parameters.get(key)
+    return edge_values(searched) if searched else (flatten(space.config)[key],)
 
 
 def prepare(search: Search, plan: "Plan") -> "PreparedData":
     """Stage prepare: every image opened once, verdicts in `dataset.json`."""
-    from tuner.assemble import prepare_images
+    from tuner.assemble import prepare_images, short_step_notes
     from tuner.reporting.terminal import counting, say
 
     with counting("checking images") as progress:
@@ -132,7 +150,8 @@ def prepare(search: Search, plan: "Plan") -> "PreparedData":
             num_processes=plan.slots * plan.threads,
             progress=progress,
         )
-    for note in data.notes:
+    largest = max(possible_values(search.space, "train.batch_size"))
+    for note in (*data.notes, *short_step_notes(largest, len(data.train))):
         say(note)
     say(
         f"{len(data.train)} training and {len(data.validation)} validation images "
@@ -160,7 +179,7 @@ def open_record(search: Search, data: "PreparedData") -> "Record":
         settings_plain={
             key: value
             for key, value in binding_settings(space.config).items()
-            if key not in space.parameters
+            if key not in space.parameters and key != "search.metric"
         },
     )
     sections = {
@@ -205,11 +224,7 @@ def open_jobs(search: Search, record: "Record", num_images: int) -> "Jobs":
 
 
 def run(search: Search, plan: "Plan", data: "PreparedData", jobs: "Jobs") -> None:
-    """Stage search: every slot busy until no job is left; a line for each report.
-
-    Raises:
-        RunError: All trials failed in the same way.
-    """
+    """Stage search: every slot busy until no job is left; a line for each report."""
     from tuner.assemble import images_root
     from tuner.raytune.engine import ray_session, run_jobs
     from tuner.reporting.terminal import say, trial_line
@@ -235,8 +250,6 @@ def run(search: Search, plan: "Plan", data: "PreparedData", jobs: "Jobs") -> Non
         )
     if jobs.exhausted:
         say("every combination of the space has been tried")
-    if jobs.fatal:
-        raise RunError(f"the first trials all failed: {jobs.fatal}; mend it, then use resume=never")
 
 
 def hand_over(search: Search, plan: "Plan", data: "PreparedData", record: "Record") -> None:
@@ -256,7 +269,7 @@ def hand_over(search: Search, plan: "Plan", data: "PreparedData", record: "Recor
     write_leaderboard(search.folder / "leaderboard.csv", rows)
     trial = best_trial(record)
     if trial is None:
-        raise RunError(f"no trial has a score: {why_none(record)}")
+        raise RunError(f"no trial has a score: {why_none(record)}; mend it, then use resume=never")
     report = record.best_report(trial.number)
     assert report is not None
     config = search.space.config.with_overrides(trial.settings)
@@ -280,9 +293,9 @@ def hand_over(search: Search, plan: "Plan", data: "PreparedData", record: "Recor
 
 
 def why_none(record: "Record") -> str:
-    """Returns why trials ended, every reason once."""
-    reasons = {f"{trial.reason} ({trial.message})" for trial in record.trials}
-    return "; ".join(sorted(reasons))
+    """Returns why trials ended, every reason once, with what the first of its trials said."""
+    messages = {trial.reason: trial.message for trial in reversed(record.trials) if trial.reason}
+    return "; ".join(f"{reason} ({messages[reason]})" for reason in sorted(messages))
 
 
 def shown_path(path: Path) -> str:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.errors import StudyError
-from tuner.files import hold_folder, replacing, write_json
+from tuner.errors import RunError, StudyError
+from tuner.files import hold_folder, replacing, write_json, write_text
 
 
 def test_an_error_before_the_end_leaves_the_old_file(hostile_tmp_path: Path) -> None:
@@ -49,3 +49,24 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     assert caught.value.problems == (
         f"{folder}: cannot be written (Not a directory); use another output=…",
     )
+
+
+def test_a_start_that_wrote_nothing_leaves_no_folder(tmp_path: Path) -> None:
+    with hold_folder(tmp_path / "run"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+    with hold_folder(tmp_path / "run"):
+        (tmp_path / "run" / "best.yaml").touch()
+    assert (tmp_path / "run" / "best.yaml").exists()
+
+
+def test_a_full_disk_is_told_and_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "file.txt"
+    path.write_text("old")
+    (tmp_path / f".file.txt.{os.getpid()}.tmp").symlink_to("/dev/full")
+    with pytest.raises(RunError) as caught:
+        write_text(path, "new")
+    assert caught.value.problems == (
+        f"{path}: cannot be written (No space left on device); make room or use another output=…",
+    )
+    assert path.read_text() == "old"

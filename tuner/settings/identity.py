@@ -30,7 +30,9 @@ def binding_settings(config: Config) -> dict[str, Any]:
 def describe_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Returns `key was x and is now y` for every plain value that differs."""
     return [
-        f"{key} was {_shown(before, key)} and is now {_shown(now, key)}"
+        "the images are others"
+        if key == "data_fingerprint"
+        else f"{key} was {_shown(before, key)} and is now {_shown(now, key)}"
         for key in {**before, **now}
         if before.get(key) != now.get(key)
     ]

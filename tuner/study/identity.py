@@ -27,7 +27,11 @@ def find_study(
     studies = {study.study_name: study for study in storage.get_all_studies()}
     if name not in studies:
         if studies:
-            raise StudyError(f"{run_folder}: holds the search {min(studies)!r}, not {name!r}")
+            held = min(studies)
+            raise StudyError(
+                f"{run_folder}: holds the search {held!r}, not {name!r}; "
+                f"call the folder {held!r} again, or use another name=…"
+            )
         return None
     study = studies[name]
     if "identity" not in study.user_attrs:  # killed between the two appends of its beginning
@@ -35,6 +39,8 @@ def find_study(
         return None
     before = _flat(study.user_attrs["identity"])
     now = _flat(json.loads(json.dumps(identity)))
+    if before["metric"] != now["metric"]:
+        del before["direction"], now["direction"]  # it follows
     if changes := describe_changes(before, now):
         raise StudyError(
             *(
@@ -60,6 +66,6 @@ def begin_study(
 
 
 def _flat(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """By key; a key that is searched now and was fixed before, or the reverse, differs once."""
     plain = {key: value for key, value in identity.items() if not isinstance(value, dict)}
-    parameters = {f"parameters.{key}": value for key, value in identity["parameters"].items()}
-    return {**plain, **parameters, **identity["settings"]}
+    return {**plain, **identity["parameters"], **identity["settings"]}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tuner.errors import CheckpointError
-from tuner.files import replacing
+from tuner.files import replacing, write_bytes
 
 DIGEST_BYTES = hashlib.sha256().digest_size
 NEWEST_KEPT = 2
@@ -49,9 +49,10 @@ class CheckpointFolder:
                 file.write(body)
                 file.write(hashlib.sha256(body).digest())
         except OSError as error:
+            # Without the trial in it: one reason for all trials ends a search at once.
             raise CheckpointError(
-                f"{path}: cannot be written ({error.strerror}); free some space or choose "
-                "another output, then run the same command again to go on"
+                f"{self.folder.parent}: no checkpoint can be written ({error.strerror}); "
+                "make room or use another output=…"
             ) from error
         self._prune(samples_seen, keep)
 
@@ -113,7 +114,6 @@ def weights_sha256(model: nn.Module) -> str:
 
 
 def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
-    """Write the tensors of a model's state as safetensors, whole or not at all."""
+    """Write the tensors of a model's state as safetensors, as `write_bytes` does."""
     tensors = {name: tensor.contiguous() for name, tensor in weights.items()}
-    with replacing(path) as temporary:
-        temporary.write_bytes(safetensors.torch.save(tensors))
+    write_bytes(path, safetensors.torch.save(tensors))

@@ -64,7 +64,7 @@ def test_every_argument_that_cannot_be_read_is_told() -> None:
         "optim.lr: not a setting; write key=value",
         "=3: not a setting; write key=value",
         "train.epochs: no value given; write train.epochs=VALUE",
-        "train.seed: cannot be read as a value ([1)",
+        "train.seed: cannot be read as a value ([1); write YAML, with a space behind each colon",
         "data.root: no value given; write data.root=VALUE",
     ]
 

@@ -214,24 +214,25 @@ def test_a_changed_search_is_refused_with_every_difference(tmp_path: Path) -> No
         "direction": "minimize",
         "data_fingerprint": "beef",
         "parameters": {"optim.lr": FloatSpec(0.01, 1.0, log=True), "optim.momentum": SPACE_CHOICE},
-        "settings_plain": {"train.epochs": 12},
+        "settings_plain": {"train.epochs": 12, "train.batch_size": 128},
     }
     with pytest.raises(StudyError) as caught:
         open_record(tmp_path, **changes)
     what_to_do = "use name=… or resume=never for a new search"
     assert caught.value.problems == tuple(
-        f"{tmp_path}: {what} and is now {now}; {what_to_do}"
-        for what, now in [
-            ('metric was "top1"', '"validation_loss"'),
-            ('direction was "maximize"', '"minimize"'),
-            ('data_fingerprint was "f00d"', '"beef"'),
-            ('parameters.optim.lr was {"log": [0.001, 1.0]}', '{"log": [0.01, 1.0]}'),
-            ('parameters.train.batch_size was {"choices": [32, 64]}', "absent"),
-            ("train.epochs was 9", "12"),
-            ("parameters.optim.momentum was absent", '{"choices": [0.0, 0.9]}'),
+        f"{tmp_path}: {change}; {what_to_do}"
+        for change in [
+            'metric was "top1" and is now "validation_loss"',
+            "the images are others",
+            'optim.lr was {"log": [0.001, 1.0]} and is now {"log": [0.01, 1.0]}',
+            'train.batch_size was {"choices": [32, 64]} and is now 128',
+            "train.epochs was 9 and is now 12",
+            'optim.momentum was absent and is now {"choices": [0.0, 0.9]}',
         ]
     )
     open_record(tmp_path)
+    with pytest.raises(StudyError, match='direction was "maximize" and is now "minimize"'):
+        open_record(tmp_path, direction="minimize")
 
 
 SPACE_CHOICE = ChoiceSpec((0.0, 0.9))
@@ -241,7 +242,10 @@ def test_a_folder_of_another_search_is_refused(tmp_path: Path) -> None:
     open_record(tmp_path)
     with pytest.raises(StudyError) as caught:
         open_record(tmp_path, name="large")
-    assert caught.value.problems == (f"{tmp_path}: holds the search 'small', not 'large'",)
+    assert caught.value.problems == (
+        f"{tmp_path}: holds the search 'small', not 'large'; "
+        "call the folder 'small' again, or use another name=…",
+    )
 
 
 def test_a_moved_folder_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

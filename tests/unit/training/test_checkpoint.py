@@ -147,16 +147,16 @@ def largest_file(num_bytes: int) -> Iterator[None]:
 
 
 def test_a_file_that_cannot_be_written_leaves_the_others_as_they_were(tmp_path: Path) -> None:
-    folder = Told().folder(tmp_path)
+    folder = Told().folder(tmp_path / "0007")
     folder.save(payload(1), 1)
     before = folder.path(1).read_bytes()
     with largest_file(200), pytest.raises(CheckpointError) as caught:
         folder.save(payload(2), 2)
     assert str(caught.value) == (
-        f"{tmp_path}/000000002.pt: cannot be written (File too large); free some space or choose "
-        "another output, then run the same command again to go on"
+        f"{tmp_path}: no checkpoint can be written (File too large); "
+        "make room or use another output=…"
     )
-    assert [path.name for path in tmp_path.iterdir()] == ["000000001.pt"]
+    assert [path.name for path in folder.folder.iterdir()] == ["000000001.pt"]
     assert folder.path(1).read_bytes() == before
 
 
