@@ -109,7 +109,8 @@ def read_task(keys: RetrainKeys, overrides: list[str]) -> Task:
     if keys.space is not None:
         space = load_space(keys.space, overrides)
         output = Path(keys.output or OUTPUT_ROOT / f"{space.name}-retrain").absolute()
-        return Task(space.config, output, OUTPUT_ROOT / ".cache", threads_here(space.config), None)
+        cache_root = output.parent / ".cache"
+        return Task(space.config, output, cache_root, threads_here(space.config), None)
     path = Path(keys.config or "").absolute()
     recorded = read_best(path)
     config = load_settings(recorded["settings"], path, overrides)
@@ -117,7 +118,13 @@ def read_task(keys: RetrainKeys, overrides: list[str]) -> Task:
     if config.resources != load_settings(recorded["settings"], path, []).resources:
         threads = threads_here(config)
     output = Path(keys.output or path.parent / "retrain").absolute()
-    return Task(config, output, path.parent.parent / ".cache", threads, recorded)
+    return Task(config, output, find_cache(path) or output.parent / ".cache", threads, recorded)
+
+
+def find_cache(best_yaml: Path) -> Path | None:
+    """Returns the cache that a search left with its generated set above its `best.yaml`."""
+    caches = (folder / ".cache" for folder in best_yaml.parents)
+    return next((cache for cache in caches if any(cache.glob("generated-*"))), None)
 
 
 def read_best(path: Path) -> dict[str, Any]:
@@ -170,17 +177,18 @@ def open_training(task: Task) -> "TrainingRun":
 
     from tuner.assemble import (
         build_loader,
-        build_state,
+        check_model,
         open_run,
         prepare_images,
         short_step_notes,
     )
+    from tuner.data.prepare import write_dataset_record
     from tuner.planning.machine import look
     from tuner.reporting.terminal import counting, say
 
     torch.set_num_threads(task.threads)
-    build_state(task.config, num_classes=2)  # torchvision must be asked for the model's name
-    with counting("checking images") as progress:
+    check_model(task.config)
+    with counting("preparing images") as progress:
         data = prepare_images(
             task.config,
             task.cache_root,
@@ -191,6 +199,8 @@ def open_training(task: Task) -> "TrainingRun":
     for note in (*data.notes, *short_step_notes(task.config.train.batch_size, len(data.train))):
         say(note)
     claim_output(task, data.fingerprint)
+    write_dataset_record(task.output / "dataset.json", data)
+    write_dataset_record(task.output / "dataset.json", data)
     loader = build_loader(task.config, data)
     return open_run(task.config, data, loader, task.output / "checkpoints", on_damaged=say)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from tuner import cli
-from tuner.errors import RunError, StudyError
+from tuner.errors import CheckpointError, RunError, StudyError
 from tuner.files import hold_folder, write_text
 from tuner.settings.config import flatten
 from tuner.settings.identity import binding_settings
@@ -57,12 +57,12 @@ class Search:
 def main(keys: SearchKeys, overrides: list[str]) -> None:
     """Prepares the images, searches them for the best settings, and hands the winner over."""
     search = open_search(keys, overrides)
-    with hold_folder(search.folder), telling_how_to_go_on():
+    with hold_folder(search.folder), telling_how_to_go_on(search):
         plan = plan_machine(search)
         data = prepare(search, plan)
         record = open_record(search, data)
         run(search, plan, data, open_jobs(search, record, len(data.train)))
-        hand_over(search, plan, data, record)
+        hand_over(search, data, record)
 
 
 def open_search(keys: SearchKeys, overrides: list[str]) -> Search:
@@ -120,15 +120,15 @@ def plan_machine(search: Search) -> "Plan":
 
 
 def check_models(space: Space) -> None:
-    """Builds every model that a trial may get: torchvision must be asked for their names.
+    """Asks for every model that a trial may get.
 
     Raises:
         SettingsError: There is no such model, or it cannot take such images.
     """
-    from tuner.assemble import build_state
+    from tuner.assemble import check_model
 
     for name in possible_values(space, "model.name"):
-        build_state(space.config.with_overrides({"model.name": name}), num_classes=2)
+        check_model(space.config.with_overrides({"model.name": name}))
 
 
 def possible_values(space: Space, key: str) -> tuple[Any, ...]:
@@ -142,7 +142,7 @@ def prepare(search: Search, plan: "Plan") -> "PreparedData":
     from tuner.assemble import prepare_images, short_step_notes
     from tuner.reporting.terminal import counting, say
 
-    with counting("checking images") as progress:
+    with counting("preparing images") as progress:
         data = prepare_images(
             search.space.config,
             search.cache_root,
@@ -166,6 +166,7 @@ def open_record(search: Search, data: "PreparedData") -> "Record":
     Raises:
         StudyError: It was made for another space, metric, length or other images.
     """
+    from tuner.data.prepare import write_dataset_record
     from tuner.study.record import Record
 
     space = search.space
@@ -182,6 +183,8 @@ def open_record(search: Search, data: "PreparedData") -> "Record":
             if key not in space.parameters and key != "search.metric"
         },
     )
+    write_dataset_record(search.folder / "dataset.json", data)  # trials read it
+    write_dataset_record(search.folder / "dataset.json", data)
     sections = {
         section: {key: spec_to_plain(spec) for key, spec in specs.items()}
         for section, specs in (("parameters", space.parameters), ("throughput", space.throughput))
@@ -252,13 +255,19 @@ def run(search: Search, plan: "Plan", data: "PreparedData", jobs: "Jobs") -> Non
         say("every combination of the space has been tried")
 
 
-def hand_over(search: Search, plan: "Plan", data: "PreparedData", record: "Record") -> None:
+def hand_over(search: Search, data: "PreparedData", record: "Record") -> None:
     """Stage hand over: `leaderboard.csv`, `best.yaml` and the model folder `best/`.
 
     Raises:
         RunError: No trial has a score.
+        CheckpointError: The winner's weights cannot be read; `best.yaml` is there all the same.
     """
-    from tuner.handover import describe_winner, write_best_yaml, write_model_folder
+    from tuner.handover import (
+        describe_winner,
+        is_handed_over,
+        write_best_yaml,
+        write_model_folder,
+    )
     from tuner.reporting.leaderboard import best_trial, leaderboard_rows, write_leaderboard
     from tuner.reporting.terminal import say, score_text
     from tuner.training.checkpoint import CheckpointFolder
@@ -272,24 +281,31 @@ def hand_over(search: Search, plan: "Plan", data: "PreparedData", record: "Recor
         raise RunError(f"no trial has a score: {why_none(record)}; mend it, then use resume=never")
     report = record.best_report(trial.number)
     assert report is not None
-    config = search.space.config.with_overrides(trial.settings)
-    checkpoints = CheckpointFolder(trial_folder(search.folder, trial.number), say)
-    payload = checkpoints.load(report["samples_seen"])
+    config = space.config.with_overrides(trial.settings)
     winner = describe_winner(
         config,
         report,
         classes=data.train.classes,
         data_fingerprint=data.fingerprint,
-        threads=plan.threads,
+        threads=report["threads"],
         device=report["device"],
         trial_number=trial.number,
     )
-    write_model_folder(search.folder / "best", payload["model"], winner, config)
-    write_best_yaml(search.folder / "best.yaml", winner)
+    best_yaml = search.folder / "best.yaml"
+    again = f"python -m tuner.retrain config={shown_path(best_yaml)}"
+    if not is_handed_over(search.folder, winner):
+        checkpoints = CheckpointFolder(trial_folder(search.folder, trial.number), say)
+        try:
+            weights = checkpoints.load(report["samples_seen"])["model"]
+        except CheckpointError as error:
+            write_best_yaml(best_yaml, winner)
+            raise CheckpointError(f"{error}; train it again: {again}") from error
+        write_model_folder(search.folder / "best", weights, winner, config)
+        write_best_yaml(best_yaml, winner)
     say(f"best: trial {trial.number} at epoch {report['epoch']:g}, {score_text(report)}")
     for key, value in trial.settings.items():
         say(f"  {key} = {value}")
-    say(f"train it again: python -m tuner.retrain config={shown_path(search.folder / 'best.yaml')}")
+    say(f"train it again: {again}")
 
 
 def why_none(record: "Record") -> str:
@@ -305,13 +321,14 @@ def shown_path(path: Path) -> str:
 
 
 @contextmanager
-def telling_how_to_go_on() -> Iterator[None]:
+def telling_how_to_go_on(search: Search) -> Iterator[None]:
     """Says, when the search is interrupted, with which command it goes on."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
-        command = shlex.join(["python", "-m", "tuner.search", *sys.argv[1:]])
-        sys.stderr.write(f"stopped, nothing is lost; go on with: {command}\n")
+        given = [each for each in sys.argv[1:] if not each.startswith(("name=", "resume="))]
+        command = ["python", "-m", "tuner.search", *given, f"name={search.name}"]
+        sys.stderr.write(f"stopped, nothing is lost; go on with: {shlex.join(command)}\n")
         raise
 
 

@@ -14,6 +14,7 @@ import torch
 
 from tests.integration.conftest import Command
 from tuner import cli, retrain, search
+from tuner.data.prepare import load_prepared
 from tuner.errors import RunError
 from tuner.files import hold_folder
 from tuner.handover import RESULT_KEYS, describe_winner
@@ -284,6 +285,21 @@ def test_every_bad_image_is_named(here: Path, told: Told, command: str) -> None:
     )
 
 
+def test_images_that_were_mended_are_trained_on(here: Path, told: Told) -> None:
+    broken = here / "images/val/class 1/0.jpg"
+    whole = broken.read_bytes()
+    broken.write_bytes(b"")
+    assert told.search(*ON_IMAGES)[0] == 2
+    assert told.retrain(*ON_IMAGES)[0] == 2
+    broken.write_bytes(whole)
+    begun, _, data, _ = begin(*ON_IMAGES)
+    assert told.retrain(*ON_IMAGES, "train.epochs=1") == (0, [])
+    for folder in (begun.folder, here / "results/cifar10-retrain"):
+        known_to_trials = load_prepared(folder / "dataset.json", here / "images")
+        assert known_to_trials.fingerprint == data.fingerprint
+        assert len(known_to_trials.validation) == 12
+
+
 def test_a_second_search_in_the_same_folder_is_refused_while_the_first_runs(
     here: Path, told: Told
 ) -> None:
@@ -305,7 +321,7 @@ def begin(*arguments: str) -> tuple[search.Search, Any, Any, Any]:
     """Return a search that has been begun, without a Ray: its plan, images and record."""
     keys, overrides = cli.parse_arguments(arguments, search.SearchKeys)
     begun = search.open_search(keys, overrides)
-    begun.folder.mkdir(parents=True)
+    begun.folder.mkdir(parents=True, exist_ok=True)
     plan = search.plan_machine(begun)
     data = search.prepare(begun, plan)
     return begun, plan, data, search.open_record(begun, data)
