@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from tuner.data.augment import Augment, stored_size_px
 from tuner.data.generated import ensure_generated
@@ -186,6 +187,25 @@ def report_samples(config: Config, num_images: int) -> int:
     return max(1, round(config.report_epochs * num_images))
 
 
+def check_model(config: Config) -> None:
+    """Builds the model once, on the CPU: torchvision must be asked for its name.
+
+    Raises:
+        SettingsError: There is no such model, or it cannot take such images.
+    """
+    build_net(config, num_classes=2)
+
+
+def build_net(config: Config, num_classes: int) -> nn.Module:
+    """Returns the model of the settings, drawn from torch's generator."""
+    return build_model(
+        config.model.name,
+        num_classes,
+        image_size_px=config.data.image_size,
+        ghost_batch_size=config.model.ghost_batch_size,
+    )
+
+
 def build_state(config: Config, num_classes: int) -> TrainState:
     """Returns a run at its start, on the GPU where there is one.
 
@@ -193,13 +213,7 @@ def build_state(config: Config, num_classes: int) -> TrainState:
         SettingsError: There is no such model, or it cannot take such images.
     """
     return start_state(
-        partial(
-            build_model,
-            config.model.name,
-            num_classes,
-            image_size_px=config.data.image_size,
-            ghost_batch_size=config.model.ghost_batch_size,
-        ),
+        partial(build_net, config, num_classes),
         partial(
             build_optimizer,
             name=config.optim.name,

@@ -10,7 +10,7 @@ from tuner.data.augment import MEAN, STD, stored_size_px
 from tuner.files import write_json, write_text
 from tuner.planning.environment import git_commit, processor, versions
 from tuner.settings.config import Config
-from tuner.settings.text import yaml_text
+from tuner.settings.text import read_yaml, yaml_text
 from tuner.training.checkpoint import save_weights
 
 RESULT_KEYS = (
@@ -61,6 +61,17 @@ def describe_winner(
             "git_commit": git_commit(),
         },
     }
+
+
+def is_handed_over(run_folder: Path, winner: Mapping[str, Any]) -> bool:
+    """Says whether `best.yaml` and `best/` hold this result already, with the environment it had.
+
+    They are then left alone: this machine and these versions may be others by now.
+    """
+    best_yaml, weights = run_folder / "best.yaml", run_folder / "best" / "model.safetensors"
+    if not (best_yaml.exists() and weights.exists()):
+        return False
+    return read_yaml(best_yaml).get("result") == winner["result"]
 
 
 def write_best_yaml(path: Path, winner: Mapping[str, Any]) -> None:

@@ -200,7 +200,6 @@ def open_training(task: Task) -> "TrainingRun":
         say(note)
     claim_output(task, data.fingerprint)
     write_dataset_record(task.output / "dataset.json", data)
-    write_dataset_record(task.output / "dataset.json", data)
     loader = build_loader(task.config, data)
     return open_run(task.config, data, loader, task.output / "checkpoints", on_damaged=say)
 

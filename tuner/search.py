@@ -76,12 +76,17 @@ def open_search(keys: SearchKeys, overrides: list[str]) -> Search:
     name = keys.name or cli.default_run_name(space, overrides)
     output = Path(keys.output).absolute()
     if keys.resume == "never":
-        name = next(free for free in fresh_names(name) if not (output / free).exists())
-    if keys.resume == "must" and not (output / name / "study.journal").exists():
+        name = next(free for free in fresh_names(name) if not has_begun(output / free))
+    if keys.resume == "must" and not has_begun(output / name):
         raise StudyError(
             f"resume: there is no search to go on with ({output / name}); use resume=auto"
         )
     return Search(space, name, output / name, output / ".cache")
+
+
+def has_begun(folder: Path) -> bool:
+    """Says whether a search was begun in `folder`; a refused start does not count."""
+    return (folder / "study.journal").exists()
 
 
 def fresh_names(name: str) -> Iterator[str]:
@@ -184,7 +189,6 @@ def open_record(search: Search, data: "PreparedData") -> "Record":
         },
     )
     write_dataset_record(search.folder / "dataset.json", data)  # trials read it
-    write_dataset_record(search.folder / "dataset.json", data)
     sections = {
         section: {key: spec_to_plain(spec) for key, spec in specs.items()}
         for section, specs in (("parameters", space.parameters), ("throughput", space.throughput))

@@ -3,13 +3,35 @@
 import hashlib
 import json
 import random
+import sys
 import time
 from pathlib import Path
-from subprocess import Popen
+from subprocess import PIPE, Popen
 
 from tests.integration.conftest import Command
 
 IMAGES = ("data.root=images", "train.epochs=30")
+
+
+SAVING_EACH_STEP = """
+import sys
+import tuner.assemble
+from tuner import cli, retrain
+tuner.assemble.CHECKPOINT_EVERY_S = 0
+sys.exit(cli.run("retrain", retrain.RetrainKeys, retrain.main))
+"""
+
+
+def start_saving_each_step(folder: Path, output: Path) -> Popen[str]:
+    """Return a running retraining that can be gone on with from any step."""
+    arguments = ("space=tiny.yaml", *IMAGES, f"output={output}")
+    return Popen(
+        [sys.executable, "-c", SAVING_EACH_STEP, *arguments],
+        cwd=folder,
+        stdout=PIPE,
+        stderr=PIPE,
+        text=True,
+    )
 
 
 def sha256(path: Path) -> str:
@@ -21,11 +43,13 @@ def num_reports(output: Path) -> int:
     return len(metrics.read_text().splitlines()) if metrics.exists() else 0
 
 
-def kill_after_reports(process: Popen[str], output: Path, count: int) -> None:
-    """SIGKILL as soon as `count` reports are written; a process that ends before is an error."""
+def kill_after_reports(process: Popen[str], output: Path, count: int, delay_s: float) -> None:
+    """SIGKILL some time after `count` reports are written; ending before that is an error."""
     while num_reports(output) < count:
         assert process.poll() is None, process.communicate()
         time.sleep(0.002)
+    time.sleep(delay_s)
+    assert process.poll() is None, process.communicate()
     process.kill()
     process.communicate()
 
@@ -36,8 +60,8 @@ def test_a_killed_retrain_ends_with_the_weights_of_one_that_was_not(command: Com
     assert (done.returncode, done.stderr) == (0, "")
     moments = random.Random(0)
     for kill in range(3):
-        process = command.start("retrain", "space=tiny.yaml", *IMAGES, f"output={torn}")
-        kill_after_reports(process, torn, 9 * kill + moments.randint(2, 9))
+        process = start_saving_each_step(command.folder, torn)
+        kill_after_reports(process, torn, 8 * kill + moments.randint(2, 8), moments.random() / 20)
     # Another number of loader workers and another decoder must not show either.
     others = ("loader.num_workers=2", "data.decoder=pil")
     done = command.run("retrain", "space=tiny.yaml", *IMAGES, *others, f"output={torn}")
