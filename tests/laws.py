@@ -30,7 +30,7 @@ def gradients_after_step(
         model,
         torch.optim.SGD(model.parameters(), lr=0.0),
         GradScaler("cpu", enabled=False),
-        images,
+        images.__getitem__,
         labels,
         micro_batch_size=micro_batch_size,
         seed=0,

@@ -6,8 +6,8 @@ that read it can change what it looks like.
 
 import math
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal, TypeAlias
+from functools import lru_cache, partial
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -68,17 +68,23 @@ def augment_batch(
     # A turn by 90 degrees is a mirroring followed by an exchange of the axes.
     sign_y = np.where(np.isin(turns, (2, 3)), -1, 1)
     sign_x = np.where(np.isin(turns, (1, 2)) ^ is_flipped, -1, 1)
+    is_turned = turns % 2 == 1
     at_y, at_x = draw(stream=Stream.CROP_Y), draw(stream=Stream.CROP_X)
     size = augment.image_size_px
+    # All draws go to the device in one transfer.
     if augment.crop == "resized":
         area, aspect = draw(stream=Stream.CROP_AREA), draw(stream=Stream.CROP_ASPECT)
-        varied = _resized_crops(images, size, _boxes(area, aspect, at_y, at_x, sign_y, sign_x))
+        boxes = _boxes(area, aspect, at_y, at_x, sign_y, sign_x)
+        draws = to_device(np.stack([*boxes, is_turned.astype(np.float32)]), images.device)
+        varied = _resized_crops(images, size, draws)
     else:
         pad = round(size * PAD_FRACTION) * (augment.crop == "pad")
         shifts = (np.floor(at * (2 * pad + 1)) - pad for at in (at_y, at_x))
-        varied = _shifted(images, np.stack([*shifts, sign_y, sign_x]))
+        integers = np.stack([*shifts, sign_y, sign_x, is_turned]).astype(np.int64)
+        draws = to_device(integers, images.device)
+        varied = _shifted(images, draws)
     if augment.rotate90:
-        is_odd = torch.from_numpy(turns % 2 == 1).to(images.device)[:, None, None, None]
+        is_odd = draws[4, :, None, None, None] > 0
         varied = torch.where(is_odd, varied.transpose(1, 2), varied)
     return _normalise(varied, dtype)
 
@@ -92,15 +98,22 @@ def evaluation_batch(
     return _normalise(images[:, kept, kept], dtype)
 
 
-def _shifted(images: torch.Tensor, draws: NDArray[np.float64]) -> torch.Tensor:
+def to_device(values: NDArray[Any], device: torch.device) -> torch.Tensor:
+    """Return the values on the device, without waiting for it: only pinned memory allows that."""
+    on_host = torch.from_numpy(values)
+    if device.type == "cuda":
+        on_host = on_host.pin_memory()
+    return on_host.to(device, non_blocking=True)
+
+
+def _shifted(images: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
     """Return (n, stored, stored, 3), each image moved and mirrored; edges are filled by reflection.
 
-    `draws` (4, n) are shift and sign, down and across. Whole rows are picked first, then pixels of
-    them: a third of the time of indexing both at once.
+    The first rows of `draws` (5, n) are shift and sign, down and across. Whole rows are picked
+    first, then pixels of them: a third of the time of indexing both at once.
     """
     n, side = images.shape[:2]
-    # Below 64 KiB the copy does not wait for the GPU.
-    shift_y, shift_x, sign_y, sign_x = torch.from_numpy(draws.astype(np.int64)).to(images.device)
+    shift_y, shift_x, sign_y, sign_x = draws[:4]
     line_starts = side * torch.arange(n * side, device=images.device).view(n, side, 1)
     rows = _reflected(shift_y, sign_y, side) + line_starts[:, 0] // side
     columns = _reflected(shift_x, sign_x, side)[:, None] + line_starts
@@ -124,20 +137,28 @@ def _boxes(
     sign_y: NDArray[np.int64],
     sign_x: NDArray[np.int64],
 ) -> NDArray[np.float32]:
-    """Return the affine maps (n, 2, 3), from output to input in -1 to 1, of the crops drawn."""
+    """Return scale and centre, down and across, of the crops drawn: float32 (4, n).
+
+    They map places in the crop to places in the image, both from -1 to 1.
+    """
     area = MIN_AREA + (1 - MIN_AREA) * area
     stretch = np.exp((aspect - 0.5) * math.log(MAX_ASPECT))  # square root of width / height
     height, width = (np.minimum(np.sqrt(area) * by, 1) for by in (1 / stretch, stretch))
-    zero = np.zeros_like(area)
-    across = [sign_x * width, zero, (1 - width) * (2 * at_x - 1)]
-    down = [zero, sign_y * height, (1 - height) * (2 * at_y - 1)]
-    return np.stack(across + down, axis=1).reshape(-1, 2, 3).astype(np.float32)
+    centre_y, centre_x = (1 - height) * (2 * at_y - 1), (1 - width) * (2 * at_x - 1)
+    return np.stack([sign_y * height, centre_y, sign_x * width, centre_x]).astype(np.float32)
 
 
-def _resized_crops(images: torch.Tensor, size: int, boxes: NDArray[np.float32]) -> torch.Tensor:
-    """Return float32 (n, size, size, 3): each image's box, read bilinearly."""
-    grid = functional.affine_grid(
-        torch.from_numpy(boxes).to(images.device), [len(images), 3, size, size], align_corners=False
+def _resized_crops(images: torch.Tensor, size: int, draws: torch.Tensor) -> torch.Tensor:
+    """Return float32 (n, size, size, 3): each image's box, read bilinearly.
+
+    The grid is not made by `affine_grid`: its matrix product rounds by the size of the batch.
+    """
+    scale_y, centre_y, scale_x, centre_x = draws[:4, :, None]
+    places = (torch.arange(size, device=images.device) * 2 + (1 - size)) / size
+    down, across = places * scale_y + centre_y, places * scale_x + centre_x
+    n = len(images)
+    grid = torch.stack(
+        [across[:, None].expand(n, size, size), down[:, :, None].expand(n, size, size)], dim=-1
     )
     pixels = images.permute(0, 3, 1, 2).float()
     sampled = functional.grid_sample(pixels, grid, padding_mode="border", align_corners=False)
@@ -148,8 +169,16 @@ def _normalise(images: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     # As long lines: arithmetic that broadcasts over a last axis of 3 takes ten times as long.
     width = images.shape[2]
     lines = images.float().contiguous().view(-1, width * 3)
-    scale = torch.tensor([1 / (255 * std) for std in STD]).to(lines).repeat(width)
-    shift = torch.tensor([-mean / std for mean, std in zip(MEAN, STD, strict=True)]).to(lines)
-    torch.addcmul(shift.repeat(width), lines, scale, out=lines)
+    scale, shift = _scale_and_shift(width, images.device)
+    torch.addcmul(shift, lines, scale, out=lines)
     normal = lines.view(images.shape).to(dtype).permute(0, 3, 1, 2)
     return normal.contiguous(memory_format=torch.channels_last)
+
+
+@lru_cache(maxsize=8)
+@torch.inference_mode(False)  # else an evaluation's would be no tensors to train with
+def _scale_and_shift(width: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return factor and summand of a line of pixels, kept on the device: (width * 3,) each."""
+    scale = torch.tensor([1 / (255 * std) for std in STD]).repeat(width)
+    shift = torch.tensor([-mean / std for mean, std in zip(MEAN, STD, strict=True)]).repeat(width)
+    return scale.to(device), shift.to(device)

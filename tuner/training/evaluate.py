@@ -1,11 +1,15 @@
 """Exact top-1, top-5 and loss over a list of images."""
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from tuner.training.memory import is_out_of_memory, release_memory
+from tuner.training.step import Prepare
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,37 +24,70 @@ class Evaluation:
 
 def evaluate(
     model: nn.Module,
-    batches: Iterable[tuple[Tensor, Tensor]],
+    batches: Iterable[tuple[Prepare, Tensor]],
     *,
     device: torch.device,
     autocast_dtype: torch.dtype | None = None,
 ) -> Evaluation:
-    """Return the counts over batches of images (n, 3, size, size) and labels (n,) on `device`.
+    """Return the counts over batches, each of labels (n,) on `device` and what makes its images.
 
     Top-5 is top-min(5, classes); the loss is plain cross-entropy. Parameters, buffers, RNG and
-    the modules' modes stay as they are. The device is waited for once, at the end.
+    the modules' modes stay as they are. The device is waited for once, at the end. Where memory
+    runs out, batches are halved from there on; what was counted stays.
+
+    Raises:
+        torch.OutOfMemoryError: One image alone does not fit.
     """
     totals = torch.zeros(3, dtype=torch.float64, device=device)  # exact for counts below 2**53
-    num_evaluated = 0
+    num_evaluated, most = 0, sys.maxsize
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
-        with (
-            torch.inference_mode(),
-            torch.autocast(device.type, autocast_dtype, enabled=autocast_dtype is not None),
-        ):
-            for images, labels in batches:
-                logits = model(images)
-                logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-                ranks = label_ranks(logits, labels)
-                loss = F.cross_entropy(logits, labels, reduction="none")
-                totals += torch.stack([(ranks < 1).sum(), (ranks < 5).sum(), loss.double().sum()])
-                num_evaluated += len(labels)
+        for prepare, labels in batches:
+            first = 0
+            while first < len(labels):
+                rows = slice(first, min(first + most, len(labels)))
+                found = _counts(model, prepare, labels, rows, autocast_dtype)
+                if found is None:
+                    most = _half(rows.stop - first)
+                    release_memory(device)
+                    continue
+                totals += found
+                first = rows.stop
+            num_evaluated += len(labels)
     finally:
         for module in training:
             module.training = True
     top1, top5, loss_sum = totals.tolist()
     return Evaluation(int(top1), int(top5), num_evaluated, loss_sum)
+
+
+@torch.inference_mode()
+def _counts(
+    model: nn.Module,
+    prepare: Prepare,
+    labels: Tensor,
+    rows: slice,
+    autocast_dtype: torch.dtype | None,
+) -> Tensor | None:
+    """Return top-1, top-5 and the loss summed over the rows, (3,) float64; None: memory ran out."""
+    try:
+        with torch.autocast(labels.device.type, autocast_dtype, enabled=autocast_dtype is not None):
+            logits = model(prepare(rows))
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            ranks = label_ranks(logits, labels[rows])
+            loss = F.cross_entropy(logits, labels[rows], reduction="none")
+            return torch.stack([(ranks < 1).sum(), (ranks < 5).sum(), loss.double().sum()])
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
+
+
+def _half(num_images: int) -> int:
+    if num_images == 1:
+        raise torch.OutOfMemoryError("one image to evaluate does not fit in memory")
+    return num_images // 2
 
 
 def label_ranks(logits: Tensor, labels: Tensor) -> Tensor:

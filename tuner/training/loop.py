@@ -1,10 +1,9 @@
 """The training loop: a generator that advances a state its caller owns, report by report."""
 
-import ctypes
 import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
 from typing import Protocol
 
@@ -13,19 +12,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tuner.data.augment import augment_batch, evaluation_batch
+from tuner.data.augment import augment_batch, evaluation_batch, to_device
 from tuner.data.index import ImageIndex
 from tuner.training.evaluate import evaluate
+from tuner.training.memory import keep_freed_memory
 from tuner.training.optim import learning_rate
 from tuner.training.plan import PlannedStep, Recipe, next_report, plan_steps
 from tuner.training.result import EpochResult, build_result, failed_result
 from tuner.training.state import TrainState, no_sums
-from tuner.training.step import step_seed, train_step
+from tuner.training.step import Prepare, step_seed, train_step
 
 # No setting: a score must not depend on a trial's slices. 64 images fit a CPU's cache: 1.3 times
 # the speed of 128 (resnet8_s2 at 64 px).
 EVALUATION_BATCH_SIZE = {"cpu": 64, "cuda": 256}
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 STEPS_PER_CHECK = 50  # how often the device is waited for to see a diverged run
 
 
@@ -126,15 +125,8 @@ def _take_step(
         state.model,
         state.optimizer,
         state.scaler,
-        augment_batch(
-            images.to(state.device, non_blocking=True),
-            train.keys[step.positions],
-            seed=recipe.seed,
-            epoch=step.epoch,
-            augment=recipe.augment,
-            dtype=state.autocast_dtype or torch.float32,
-        ),
-        _to_device(train.labels[step.positions], state.device),
+        partial(_prepare_training, state, recipe, step.epoch, train.keys[step.positions], images),
+        to_device(train.labels[step.positions], state.device),
         micro_batch_size=state.micro_batch_size,
         seed=step_seed(recipe.seed, state.samples_seen),
         autocast_dtype=state.autocast_dtype,
@@ -147,6 +139,24 @@ def _take_step(
     state.micro_batch_size = outcome.micro_batch_size
     state.samples_seen += num_images
     state.optimizer_steps += 1
+
+
+def _prepare_training(
+    state: TrainState,
+    recipe: Recipe,
+    epoch: int,
+    keys: NDArray[np.uint64],
+    images: Tensor,
+    rows: slice,
+) -> Tensor:
+    return augment_batch(
+        images[rows].to(state.device, non_blocking=True),
+        keys[rows],
+        seed=recipe.seed,
+        epoch=epoch,
+        augment=recipe.augment,
+        dtype=state.autocast_dtype or torch.float32,
+    )
 
 
 def _report(
@@ -189,24 +199,22 @@ def _report(
 
 def _evaluation_batches(
     loader: BatchSource, validation: ImageIndex, recipe: Recipe, state: TrainState
-) -> Iterator[tuple[Tensor, Tensor]]:
+) -> Iterator[tuple[Prepare, Tensor]]:
     batch_size = EVALUATION_BATCH_SIZE[state.device.type]
     everything = np.arange(len(validation))
     requests = [everything[start:][:batch_size] for start in range(0, len(validation), batch_size)]
     with closing(loader.batches(validation.split, requests)) as batches:
         for positions, images in zip(requests, batches, strict=True):
-            yield (
-                evaluation_batch(
-                    images.to(state.device, non_blocking=True),
-                    image_size_px=recipe.augment.image_size_px,
-                    dtype=state.autocast_dtype or torch.float32,
-                ),
-                _to_device(validation.labels[positions], state.device),
-            )
+            labels = to_device(validation.labels[positions], state.device)
+            yield partial(_prepare_evaluation, state, recipe, images), labels
 
 
-def _to_device(labels: NDArray[np.int64], device: torch.device) -> Tensor:
-    return torch.from_numpy(labels).to(device, non_blocking=True)
+def _prepare_evaluation(state: TrainState, recipe: Recipe, images: Tensor, rows: slice) -> Tensor:
+    return evaluation_batch(
+        images[rows].to(state.device, non_blocking=True),
+        image_size_px=recipe.augment.image_size_px,
+        dtype=state.autocast_dtype or torch.float32,
+    )
 
 
 def _set_up_device(device: torch.device) -> None:
@@ -220,8 +228,4 @@ def _set_up_device(device: torch.device) -> None:
         torch.backends.cudnn.deterministic = True
         torch.cuda.reset_peak_memory_stats(device)
         return
-    with suppress(AttributeError):  # another C library than glibc
-        # Memory given back and taken again costs page faults, a tenth of a step (2026-11).
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(M_MMAP_THRESHOLD, 2**30)
-        mallopt(M_TRIM_THRESHOLD, -1)
+    keep_freed_memory()

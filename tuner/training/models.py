@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tuner.errors import SettingsError, did_you_mean
 from tuner.training.ghost_norm import use_ghost_batch_norm
+from tuner.training.keyed_dropout import use_keyed_dropout
 
 
 def build_model(
@@ -33,6 +34,7 @@ def build_model(
             "choose another data.image_size or model"
         ) from error
     use_ghost_batch_norm(model, ghost_batch_size)
+    use_keyed_dropout(model)
     return model.train()
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from tuner.errors import TunerError
+from tuner.training.memory import is_out_of_memory
 from tuner.training.plan import Recipe, nominal_samples
 from tuner.training.state import TrainState
-from tuner.training.step import is_out_of_memory
 
 
 @dataclass(frozen=True, slots=True)

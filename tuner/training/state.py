@@ -64,7 +64,8 @@ class TrainState:
         """Go back to where `to_plain` was called, whatever device its tensors are on."""
         self.model.load_state_dict(plain["model"])
         self.optimizer.load_state_dict(plain["optimizer"])
-        self.scaler.load_state_dict(plain["scaler"])
+        if plain["scaler"]:  # empty where the run did not scale, as on a CPU before it
+            self.scaler.load_state_dict(plain["scaler"])
         self.micro_batch_size = plain["micro_batch_size"]
         self.sums = RunningSums(
             totals=plain["totals"].to(self.device, copy=True),

@@ -1,7 +1,8 @@
 """One optimizer step on a whole batch, in slices of whole ghost groups."""
 
-import gc
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -11,14 +12,11 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from tuner.training.ghost_norm import ghost_size, group_sizes
+from tuner.training.keyed_dropout import keyed_dropouts, set_places
+from tuner.training.memory import is_out_of_memory, release_memory
 
-# Below torch.OutOfMemoryError, cuBLAS, cuDNN and the CPU's allocator tell low memory in words.
-OUT_OF_MEMORY_WORDS = (
-    "CUDA error: out of memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_ALLOC_FAILED",
-    "DefaultCPUAllocator: ",
-)
+# Given rows of a batch, their images, ready for the model: (n, 3, size, size) on its device.
+Prepare: TypeAlias = Callable[[slice], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ def train_step(
     model: nn.Module,
     optimizer: Optimizer,
     scaler: GradScaler,
-    images: Tensor,
+    prepare: Prepare,
     labels: Tensor,
     *,
     micro_batch_size: int,
@@ -56,12 +54,13 @@ def train_step(
     label_smoothing: float = 0.0,
     clip_norm: float | None = None,
 ) -> StepOutcome:
-    """Take one optimizer step on the mean loss of `images` (n, 3, size, size).
+    """Take one optimizer step on the mean loss of the images that belong to `labels` (n,).
 
-    Losses are summed over the slices and divided once by n. Where memory runs out, BatchNorm's
-    buffers and the random numbers go back to the step's start and the slice is halved in whole
-    groups, so the step equals one that began with the smaller slice. `seed` keys the step's
-    random numbers (dropout): no generator's state has to survive a crash.
+    `prepare` makes the images of one slice, rows of the batch, at a time: the input's memory is
+    a slice's too. Losses are summed over the slices and divided once by n. Where memory runs out,
+    BatchNorm's buffers and the random numbers go back to the step's start and the slice is halved
+    in whole groups, so the step equals one that began with the smaller slice. `seed` keys the
+    step's random numbers (dropout): no generator's state has to survive a crash.
 
     Raises:
         torch.OutOfMemoryError: One group alone does not fit.
@@ -71,16 +70,18 @@ def train_step(
     group_size = ghost_size(model)
     while True:
         torch.manual_seed(seed)
-        sizes = slice_sizes(len(images), micro_batch_size, group_size)
+        sizes = slice_sizes(len(labels), micro_batch_size, group_size)
         optimizer.zero_grad()
-        found = _gradients(model, scaler, images, labels, sizes, autocast_dtype, label_smoothing)
+        found = _gradients(
+            model, scaler, prepare, labels, sizes, seed, autocast_dtype, label_smoothing
+        )
         if found is not None:
             break
-        micro_batch_size = _smaller(micro_batch_size, len(images), group_size)
+        micro_batch_size = _smaller(micro_batch_size, len(labels), group_size)
         optimizer.zero_grad()
         for buffer, value in zip(buffers, before, strict=True):
             buffer.copy_(value)
-        _release_memory(images.device)
+        release_memory(labels.device)
     if clip_norm is not None:
         scaler.unscale_(optimizer)
         nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
@@ -94,19 +95,13 @@ def step_seed(seed: int, samples_seen: int) -> int:
     return int(np.random.SeedSequence((seed, samples_seen)).generate_state(1)[0])
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Say whether less memory would have avoided the error."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(w in str(error) for w in OUT_OF_MEMORY_WORDS)
-
-
 def _gradients(
     model: nn.Module,
     scaler: GradScaler,
-    images: Tensor,
+    prepare: Prepare,
     labels: Tensor,
     sizes: list[int],
+    seed: int,
     autocast_dtype: torch.dtype | None,
     label_smoothing: float,
 ) -> tuple[Tensor, Tensor] | None:
@@ -116,17 +111,21 @@ def _gradients(
     of the failed slice alive (pytorch#27600).
     """
     losses, correct = [], []
+    dropouts, first = keyed_dropouts(model), 0
     try:
-        for part, targets in zip(images.split(sizes), labels.split(sizes), strict=True):
+        for targets in labels.split(sizes):
+            set_places(dropouts, seed=seed, first_row=first)
+            images = prepare(slice(first, first + len(targets)))
+            first += len(targets)
             with torch.autocast(
-                images.device.type, autocast_dtype, enabled=autocast_dtype is not None
+                labels.device.type, autocast_dtype, enabled=autocast_dtype is not None
             ):
-                logits = model(part)
+                logits = model(images)
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
             loss = F.cross_entropy(
                 logits, targets, reduction="none", label_smoothing=label_smoothing
             )
-            scaler.scale(loss.sum() / len(images)).backward()
+            scaler.scale(loss.sum() / len(labels)).backward()
             losses.append(loss.detach())
             correct.append((logits.detach().argmax(1) == targets).sum())
     except (RuntimeError, MemoryError) as error:
@@ -144,9 +143,3 @@ def _smaller(micro_batch_size: int, num_images: int, group_size: int) -> int:
             f"one slice of {min(num_images, group_size)} images does not fit in memory"
         )
     return num_groups // 2 * group_size
-
-
-def _release_memory(device: torch.device) -> None:
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()

@@ -9,8 +9,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torchvision.ops import StochasticDepth
 
 from tuner.data.index import ImageIndex
+from tuner.training.keyed_dropout import use_keyed_dropout
 
 CLASSES = ("a", "b", "c")
 IMAGE_SIZE_PX = 8
@@ -49,15 +51,20 @@ def memory_loader(num_train: int, num_validation: int = 11) -> MemoryLoader:
     return MemoryLoader(indexes["train"], indexes["validation"], pixels)
 
 
-def small_net(norm: nn.Module, *, dropout: float = 0.0) -> nn.Sequential:
-    """Return conv, norm, ReLU, pooling, dropout and a linear layer to 3 classes."""
-    return nn.Sequential(
+def small_net(norm: nn.Module, *, dropout: float = 0.0, mode: str = "row") -> nn.Sequential:
+    """Return conv, norm, ReLU, pooling and a linear layer to 3 classes, with two kinds of dropout.
+
+    `dropout` is the share of stochastic depth, of `mode`, after the ReLU and of values at the end.
+    """
+    model = nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1),
         norm,
-        nn.ReLU(),
+        nn.Sequential(nn.ReLU(), StochasticDepth(dropout, mode)),
         nn.Conv2d(8, 8, 3, stride=2, padding=1),
         nn.AdaptiveAvgPool2d(2),
         nn.Flatten(),
         nn.Dropout(dropout),
         nn.Linear(32, len(CLASSES)),
     )
+    use_keyed_dropout(model)
+    return model

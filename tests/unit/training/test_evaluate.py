@@ -1,17 +1,26 @@
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 
 from tests.unit.training.conftest import small_net
 from tuner.training.evaluate import evaluate
 from tuner.training.ghost_norm import GhostBatchNorm2d
+from tuner.training.step import Prepare
 
 CPU = torch.device("cpu")
+
+
+def batches(
+    images: Tensor, labels: Tensor, batch_size: int = 1000
+) -> Iterator[tuple[Prepare, Tensor]]:
+    for part, targets in zip(images.split(batch_size), labels.split(batch_size), strict=True):
+        yield part.__getitem__, targets
 
 
 @given(
@@ -29,11 +38,7 @@ def test_counts_and_loss_equal_numpy_s(
     labels = rng.integers(0, num_classes, num_images)
     found = evaluate(
         nn.Identity(),
-        zip(
-            torch.from_numpy(logits).split(batch_size),
-            torch.from_numpy(labels).split(batch_size),
-            strict=True,
-        ),
+        batches(torch.from_numpy(logits), torch.from_numpy(labels), batch_size),
         device=CPU,
     )
     order = np.argsort(-logits, axis=1, kind="stable")
@@ -50,7 +55,7 @@ def test_counts_and_loss_equal_numpy_s(
 def test_a_logit_that_is_no_number_makes_the_loss_none(value: float, column: int) -> None:
     logits = torch.zeros(4, 3)
     logits[2, column] = value
-    found = evaluate(nn.Identity(), [(logits, torch.zeros(4, dtype=torch.int64))], device=CPU)
+    found = evaluate(nn.Identity(), batches(logits, torch.zeros(4, dtype=torch.int64)), device=CPU)
     assert not math.isfinite(found.loss_sum)
 
 
@@ -63,7 +68,8 @@ def test_nothing_of_the_model_or_the_rng_moves() -> None:
     rng = torch.get_rng_state()
     batch = torch.randn(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     first, again = (
-        evaluate(model, [(batch, torch.zeros(6, dtype=torch.int64))], device=CPU) for _ in range(2)
+        evaluate(model, batches(batch, torch.zeros(6, dtype=torch.int64)), device=CPU)
+        for _ in range(2)
     )
     assert first == again
     assert torch.equal(torch.get_rng_state(), rng)
@@ -75,5 +81,38 @@ def test_nothing_of_the_model_or_the_rng_moves() -> None:
 def test_modes_come_back_after_an_error() -> None:
     model = small_net(nn.BatchNorm2d(8))
     with pytest.raises(RuntimeError, match="channels"):
-        evaluate(model, [(torch.zeros(2, 5, 8, 8), torch.zeros(2))], device=CPU)
+        evaluate(model, batches(torch.zeros(2, 5, 8, 8), torch.zeros(2)), device=CPU)
     assert all(module.training for module in model.modules())
+
+
+class LittleMemory(nn.Module):
+    """Takes logits as images; runs out of memory above `max_images`."""
+
+    def __init__(self, max_images: int) -> None:
+        super().__init__()
+        self.max_images = max_images
+        self.sizes: list[int] = []
+
+    def forward(self, logits: Tensor) -> Tensor:
+        self.sizes.append(len(logits))
+        if len(logits) > self.max_images:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return logits
+
+
+def test_batches_are_halved_where_memory_runs_out_and_all_images_still_count_once() -> None:
+    logits, labels = torch.randn(70, 7).double(), torch.arange(70) % 7
+    expected = evaluate(nn.Identity(), batches(logits, labels), device=CPU)
+    model = LittleMemory(5)
+    found = evaluate(model, batches(logits, labels, 32), device=CPU)
+    assert model.sizes == [32, 16, 8, *[4] * 16, 4, 2]
+    assert (found.num_correct_top1, found.num_correct_top5, found.num_evaluated) == (
+        expected.num_correct_top1, expected.num_correct_top5, 70,
+    )  # fmt: skip
+    assert found.loss_sum == pytest.approx(expected.loss_sum, rel=1e-12)
+
+
+def test_one_image_that_does_not_fit_is_told() -> None:
+    with pytest.raises(torch.OutOfMemoryError) as caught:
+        evaluate(LittleMemory(0), batches(torch.zeros(3, 2), torch.zeros(3).long()), device=CPU)
+    assert str(caught.value) == "one image to evaluate does not fit in memory"

@@ -1,8 +1,6 @@
 import json
 import math
-import platform
 import re
-import resource
 from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from dataclasses import replace
@@ -16,7 +14,7 @@ from torch import Tensor, nn
 
 from tests.laws import Killed, assert_resumes_exactly
 from tests.unit.training.conftest import IMAGE_SIZE_PX, MemoryLoader, memory_loader, small_net
-from tuner.data.augment import Augment
+from tuner.data.augment import Augment, augment_batch
 from tuner.errors import DataError
 from tuner.training.checkpoint import CheckpointFolder, weights_sha256
 from tuner.training.ghost_norm import use_ghost_batch_norm
@@ -320,12 +318,32 @@ def test_a_slice_halved_for_memory_is_kept_in_the_state(tmp_path: Path) -> None:
     assert other.micro_batch_size == 2
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's allocator")
-def test_memory_that_a_step_frees_is_there_for_the_next() -> None:
-    list(run(start()))
-    faults = []
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        torch.ones(16 * 2**20)
-        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-    assert faults[-1] < 64 * 2**20 / resource.getpagesize() / 10
+def test_neither_slices_nor_memory_that_runs_out_for_the_input_change_what_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[list[Tensor]] = []
+
+    class Seeing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = net()
+
+        def forward(self, images: Tensor) -> Tensor:
+            if self.training:
+                seen[-1].append(images)
+            logits: Tensor = self.inner(images)
+            return logits
+
+    def little(images: Tensor, *args: Any, **options: Any) -> Tensor:
+        if len(images) > 2:
+            raise torch.OutOfMemoryError("no")
+        return augment_batch(images, *args, **options)
+
+    recipe = replace(RECIPE, peak_lr=0.0)
+    for augment in (augment_batch, little):
+        seen.append([])
+        monkeypatch.setattr("tuner.training.loop.augment_batch", augment)
+        assert [r.reason for r in run(start(Seeing), recipe)] == [None] * 6
+    assert {len(images) for images in seen[0]} == {2, 4}
+    assert {len(images) for images in seen[1]} == {2}
+    assert torch.equal(torch.cat(seen[0]), torch.cat(seen[1]))

@@ -50,3 +50,15 @@ def test_the_seed_draws_the_first_weights_and_memory_is_channels_last() -> None:
     for one, other in zip(first.parameters(), second.parameters(), strict=True):
         assert torch.equal(one, other)
     assert first[0].weight.is_contiguous(memory_format=torch.channels_last)  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("saved", "resumed"), [("fp32", "fp16"), ("fp16", "fp32")])
+def test_a_run_goes_on_with_a_scaler_that_the_checkpoint_does_not_know(
+    saved: str, resumed: str
+) -> None:
+    before, after = build(saved), build(resumed)
+    before.samples_seen = 50
+    expected = after.scaler.state_dict()
+    after.restore(before.to_plain())
+    assert after.samples_seen == 50
+    assert after.scaler.state_dict() == expected

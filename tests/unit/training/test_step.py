@@ -13,10 +13,12 @@ from tests.laws import assert_same_gradients
 from tests.unit.training.conftest import small_net
 from tuner.training.checkpoint import weights_sha256
 from tuner.training.ghost_norm import GhostBatchNorm2d, group_sizes
+from tuner.training.memory import is_out_of_memory
+from tuner.training.models import build_model
 from tuner.training.optim import build_optimizer
 from tuner.training.step import (
+    Prepare,
     StepOutcome,
-    is_out_of_memory,
     micro_batch_size,
     slice_sizes,
     step_seed,
@@ -26,15 +28,19 @@ from tuner.training.step import (
 NO_SCALER = GradScaler("cpu", enabled=False)
 
 
-def batch_norm_net(group_size: int = 4, dropout: float = 0.0) -> nn.Sequential:
+def batch_norm_net(group_size: int = 4, **options: Any) -> nn.Sequential:
     norm = GhostBatchNorm2d(8, ghost_batch_size=group_size, eps=1e-5, momentum=0.1)
-    return small_net(norm, dropout=dropout)
+    return small_net(norm, **options)
 
 
 def draw_batch(num_images: int) -> tuple[Tensor, Tensor]:
     draw = torch.Generator().manual_seed(num_images)
     labels = torch.randint(3, (num_images,), generator=draw)
     return torch.randn(num_images, 3, 6, 6, generator=draw), labels
+
+
+def prepared(images: Tensor, labels: Tensor) -> tuple[Prepare, Tensor]:
+    return images.__getitem__, labels
 
 
 def take_steps(
@@ -48,7 +54,7 @@ def take_steps(
             model,
             optimizer,
             NO_SCALER,
-            *draw_batch(num_images + step),
+            *prepared(*draw_batch(num_images + step)),
             micro_batch_size=micro_batch_size,
             seed=step_seed(0, step),
             clip_norm=1.0,
@@ -65,6 +71,8 @@ def take_steps(
     has_batch_norm=st.booleans(),
     precision=st.sampled_from([(torch.float64, 1e-12), (torch.float32, 1e-5)]),
     label_smoothing=st.sampled_from([0.0, 0.1]),
+    dropout=st.sampled_from([0.0, 0.3]),
+    mode=st.sampled_from(["row", "batch"]),
 )
 def test_slices_of_whole_groups_give_the_gradient_of_the_whole_batch(
     num_images: int,
@@ -73,10 +81,16 @@ def test_slices_of_whole_groups_give_the_gradient_of_the_whole_batch(
     has_batch_norm: bool,
     precision: tuple[torch.dtype, float],
     label_smoothing: float,
+    dropout: float,
+    mode: str,
 ) -> None:
     dtype, relative = precision
     torch.manual_seed(0)
-    model = batch_norm_net(group_size) if has_batch_norm else small_net(nn.GroupNorm(2, 8))
+    model = (
+        batch_norm_net(group_size, dropout=dropout, mode=mode)
+        if has_batch_norm
+        else small_net(nn.GroupNorm(2, 8), dropout=dropout, mode=mode)
+    )
     images, labels = draw_batch(num_images)
     assert_same_gradients(
         model.to(dtype),
@@ -89,13 +103,32 @@ def test_slices_of_whole_groups_give_the_gradient_of_the_whole_batch(
     )
 
 
+@pytest.mark.parametrize("name", ["efficientnet_b0", "squeezenet1_1"])
+def test_slices_give_the_gradient_of_the_whole_batch_for_models_with_dropout(name: str) -> None:
+    torch.manual_seed(0)
+    model = build_model(name, 3, image_size_px=32, ghost_batch_size=4).double()
+    labels = torch.arange(12) % 3
+    images = torch.randn(12, 3, 32, 32, dtype=torch.float64)
+    assert_same_gradients(
+        model, images, labels, micro_batch_size=4, whole_batch_size=12, label_smoothing=0.1,
+        relative=1e-11,
+    )  # fmt: skip
+
+
 def test_the_gradient_is_that_of_the_mean_loss() -> None:
     torch.manual_seed(0)
     model = small_net(nn.GroupNorm(2, 8))
     images, labels = draw_batch(7)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     outcome = train_step(
-        model, optimizer, NO_SCALER, images, labels, micro_batch_size=3, seed=0, label_smoothing=0.1
+        model,
+        optimizer,
+        NO_SCALER,
+        images.__getitem__,
+        labels,
+        micro_batch_size=3,
+        seed=0,
+        label_smoothing=0.1,
     )
     got = [p.grad for p in model.parameters()]
     losses = nn.functional.cross_entropy(
@@ -180,6 +213,26 @@ def test_a_retry_for_memory_ends_as_if_begun_with_the_smaller_slice(
         assert torch.equal(outcome.num_correct, other.num_correct)
 
 
+@pytest.mark.parametrize("max_images", [4, 8])
+def test_memory_that_runs_out_for_the_input_halves_the_slice_too(max_images: int) -> None:
+    model = batch_norm_net(4, dropout=0.3)
+    images, labels = draw_batch(30)
+    asked = []
+
+    def prepare(rows: slice) -> Tensor:
+        asked.append(rows.stop - rows.start)
+        if asked[-1] > max_images:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return images[rows]
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    outcome = train_step(model, optimizer, NO_SCALER, prepare, labels, micro_batch_size=32, seed=0)
+    assert outcome.micro_batch_size == max_images
+    failed, used = [size for size in asked if size > max_images], asked[-8 * 4 // max_images :]
+    assert asked == failed + used
+    assert sum(used) == 30
+
+
 def test_a_slice_above_a_short_step_is_halved_from_what_the_step_used() -> None:
     model = LittleMemory(batch_norm_net(4), 4, torch.OutOfMemoryError("out"))
     (outcome,) = take_steps(model, 400, num_steps=1, num_images=8)
@@ -232,7 +285,7 @@ def test_a_step_that_the_scaler_skips_moves_no_parameter(
 
     def step() -> None:
         train_step(
-            model, optimizer, scaler, 1000 * images, labels, micro_batch_size=4, seed=0,
+            model, optimizer, scaler, *prepared(1000 * images, labels), micro_batch_size=4, seed=0,
             clip_norm=clip_norm,
         )  # fmt: skip
 
@@ -256,7 +309,7 @@ def test_scaling_by_a_power_of_two_changes_nothing(clip_norm: float | None) -> N
         optimizer = build_optimizer(model, name="sgd", lr=0.1, momentum=0.9, weight_decay=0)
         for step in range(3):
             train_step(
-                model, optimizer, scaler, *draw_batch(9), micro_batch_size=4, seed=step,
+                model, optimizer, scaler, *prepared(*draw_batch(9)), micro_batch_size=4, seed=step,
                 clip_norm=clip_norm,
             )  # fmt: skip
         hashes.add(weights_sha256(model))
@@ -268,7 +321,14 @@ def test_the_norm_clipped_is_that_of_the_summed_gradient() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     images, labels = draw_batch(10)
     train_step(
-        model, optimizer, NO_SCALER, images, labels, micro_batch_size=3, seed=0, clip_norm=0.01
+        model,
+        optimizer,
+        NO_SCALER,
+        images.__getitem__,
+        labels,
+        micro_batch_size=3,
+        seed=0,
+        clip_norm=0.01,
     )
     norm = torch.stack([p.grad.norm() for p in model.parameters() if p.grad is not None]).norm()
     torch.testing.assert_close(norm, torch.tensor(0.01))
