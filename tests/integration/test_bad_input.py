@@ -363,14 +363,14 @@ def test_a_search_that_was_begun_keeps_its_space(
 def test_a_search_in_which_every_trial_fails_gives_each_reason_once_and_every_row(
     here: Path, told: Told
 ) -> None:
-    begun, plan, data, record = begin(*ON_IMAGES)
+    begun, _, data, record = begin(*ON_IMAGES)
     jobs = search.open_jobs(begun, record, len(data.train))
     for num_images in (24, 48):
         job = jobs.next_job()
         assert isinstance(job, Job)
         jobs.fail(job, "diverged", f"validation loss is nan after {num_images} images")
     with pytest.raises(RunError) as caught:
-        search.hand_over(begun, plan, data, record)
+        search.hand_over(begun, data, record)
     assert caught.value.exit_code == 1
     assert caught.value.problems == (
         "no trial has a score: diverged (validation loss is nan after 24 images); "
