@@ -9,7 +9,8 @@ from ray.exceptions import RayActorError
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
-from tuner.raytune.trainable import RESULT
+from tuner.errors import RunError
+from tuner.raytune.trainable import CANNOT_WRITE, RESULT
 from tuner.search_logic.jobs import END, STOP, WAIT, Decision, Job, NoJob
 
 OnResult = Callable[[Job, Mapping[str, Any]], None]
@@ -56,7 +57,13 @@ class JobDesk:
         return job
 
     def report(self, trial_id: str, result: Mapping[str, Any], pid: int) -> Decision:
-        """Passes a result on and returns whether the job goes on."""
+        """Passes a result on and returns whether the job goes on.
+
+        Raises:
+            RunError: The job could not write its checkpoint. The record still has it as unfinished.
+        """
+        if result.get("reason") == CANNOT_WRITE:
+            raise RunError(result["message"])
         if result.get("reason"):
             self.fail(trial_id, result)
             return STOP

@@ -7,6 +7,7 @@ from typing import Any
 
 from ray import tune
 
+from tuner.errors import CheckpointError
 from tuner.planning.resources import Plan
 
 # A generator function, importable in the trial's process: given a job and the search's context,
@@ -14,6 +15,7 @@ from tuner.planning.resources import Plan
 Work = Callable[[Mapping[str, Any], Mapping[str, Any]], Generator[Mapping[str, Any], None, None]]
 
 RESULT = "result"
+CANNOT_WRITE = "cannot_write"  # no fault of the trial's: whatever comes next would fail in turn
 # What a process takes of a card beside torch's allocator: context, kernels, cuDNN. An estimate.
 CONTEXT_BYTES = 600 * 2**20
 
@@ -31,6 +33,8 @@ def build_trainable(work: Work, context: Mapping[str, Any], plan: Plan) -> Any:
             with closing(work(config["job"], context)) as results:
                 for result in results:
                     report(result)
+        except CheckpointError as error:
+            report({"reason": CANNOT_WRITE, "message": str(error)})
         except Exception as error:
             # Raised through Ray, it would cost the process: 4 to 9 s until its slot works again.
             report(

@@ -11,6 +11,7 @@ from ray.exceptions import RayActorError
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
+from tuner.errors import RunError
 from tuner.raytune.skins import JobDesk, JobScheduler, JobSearcher
 from tuner.search_logic.jobs import END, GO, STOP, WAIT, Decision, Job, NoJob
 
@@ -108,6 +109,19 @@ def test_a_result_with_a_reason_is_a_failure() -> None:
     assert jobs.told == [("fail", 0, "diverged", "")]
     assert shown == [(0, result)]
     assert not desk.live
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_the_run_and_not_the_trial() -> None:
+    desk, jobs, shown = desk_for(job(0))
+    desk.take("a")
+
+    message = "trials/0000/000001000.pt: cannot be written (No space left on device)"
+    result = {"reason": "cannot_write", "message": message}
+    with pytest.raises(RunError) as caught:
+        desk.report("a", result, 1)
+
+    assert caught.value.problems == (message,)
+    assert (jobs.told, shown) == ([], [])
 
 
 def test_work_that_returns_before_it_is_told_to_stop_has_failed() -> None:
