@@ -103,15 +103,14 @@ def test_slices_of_whole_groups_give_the_gradient_of_the_whole_batch(
     )
 
 
-@pytest.mark.parametrize("name", ["efficientnet_b0", "squeezenet1_1"])
-def test_slices_give_the_gradient_of_the_whole_batch_for_models_with_dropout(name: str) -> None:
+def test_slices_give_the_gradient_of_the_whole_batch_for_a_model_with_much_dropout() -> None:
     torch.manual_seed(0)
-    model = build_model(name, 3, image_size_px=32, ghost_batch_size=4).double()
+    model = build_model("efficientnet_b0", 3, image_size_px=32, ghost_batch_size=4).double()
     labels = torch.arange(12) % 3
     images = torch.randn(12, 3, 32, 32, dtype=torch.float64)
     assert_same_gradients(
         model, images, labels, micro_batch_size=4, whole_batch_size=12, label_smoothing=0.1,
-        relative=1e-11,
+        relative=1e-12,
     )  # fmt: skip
 
 
