@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ import torch
 from tuner import trial
 from tuner.assemble import build_loader, open_run, prepare_images
 from tuner.data.prepare import PreparedData
+from tuner.errors import CheckpointError
 from tuner.settings.config import Config
 from tuner.settings.load import load_space
 from tuner.trial import TrialContext, run_job
@@ -30,6 +32,26 @@ def one_thread() -> Iterator[None]:
 def config(space_file: Path, image_folder: Path) -> Config:
     overrides = [f"data.root={image_folder}", "train.epochs=3"]
     return load_space(str(space_file), overrides).config
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> Iterator[None]:
+    yield
+    trial.KEPT.close()
+
+
+@pytest.fixture
+def context(config: Config, tmp_path: Path) -> dict[str, Any]:
+    """Return the context of a search in `tmp_path`, its images prepared."""
+    prepare(config, tmp_path)
+    return asdict(
+        TrialContext(
+            run_folder=str(tmp_path),
+            images_root=str(config.data.root),
+            config_json=config.to_json(),
+            threads=1,
+        )
+    )
 
 
 def prepare(config: Config, folder: Path) -> PreparedData:
@@ -67,24 +89,38 @@ def test_neither_workers_nor_the_decoder_change_a_weight(config: Config, tmp_pat
     assert len(digests) == 1
 
 
-def test_reports_that_were_saved_but_not_heard_are_told_first(
-    config: Config, tmp_path: Path
-) -> None:
-    prepare(config, tmp_path)
-    context = asdict(
-        TrialContext(
-            run_folder=str(tmp_path),
-            images_root=str(config.data.root),
-            config_json=config.to_json(),
-            threads=1,
-        )
-    )
-    job = {"trial_number": 5, "settings": {}, "start_samples": 0, "until_samples": 72}
-    with closing(run_job(job, context)) as results:
+JOB = {"trial_number": 5, "settings": {}, "start_samples": 0, "until_samples": 72}
+
+
+def test_reports_that_were_saved_but_not_heard_are_told_first(context: dict[str, Any]) -> None:
+    with closing(run_job(JOB, context)) as results:
         heard = [*islice(results, 2)]
-    with closing(run_job(job | {"start_samples": 24}, context)) as results:
+    with closing(run_job(JOB | {"start_samples": 24}, context)) as results:
         told = list(results)
     assert [each["samples_seen"] for each in heard] == [24, 48]
     assert [each["samples_seen"] for each in told] == [48, 72]
     assert {told[0][key] == heard[1][key] for key in ("top1", "train_loss", "train_s")} == {True}
-    trial.KEPT.close()
+
+
+def test_a_damaged_checkpoint_is_said_and_the_one_before_it_used(
+    context: dict[str, Any], tmp_path: Path
+) -> None:
+    with closing(run_job(JOB, context)) as results:
+        heard = [*islice(results, 2)]
+    newest = tmp_path / "trials" / "0005" / "000000048.pt"
+    newest.write_bytes(newest.read_bytes()[:-1])
+    with closing(run_job(JOB | {"start_samples": 48}, context)) as results:
+        told = list(results)
+    assert [(each["samples_seen"], each["message"]) for each in told] == [
+        (48, f"{newest}: is damaged (its SHA-256 does not fit); the checkpoint before it is used"),
+        (72, ""),
+    ]
+    assert told[0]["train_loss"] == heard[1]["train_loss"]
+
+
+def test_a_checkpoint_that_cannot_be_written_is_raised(
+    context: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "trials").touch()
+    with pytest.raises(CheckpointError), closing(run_job(JOB, context)) as results:
+        list(results)

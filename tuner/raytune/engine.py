@@ -35,6 +35,8 @@ ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
     "RAY_AIR_NEW_OUTPUT": "0",  # with verbose=0: no tables
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    # Each trial runs in a new thread, whose own arena would give its big blocks back each time.
+    "MALLOC_ARENA_MAX": "1",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
     # A job that takes longer than this to close fails the next one, and its slot is lost for good.

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tuner.data.augment import augment_batch, evaluation_batch, to_device
 from tuner.data.index import ImageIndex
+from tuner.errors import CheckpointError
 from tuner.training.evaluate import evaluate
 from tuner.training.memory import keep_freed_memory
 from tuner.training.optim import learning_rate
@@ -54,7 +55,10 @@ def fit(
     A report falls due at the first step at or past a multiple of `recipe.report_samples`, and at
     the end of the budget, `recipe.epochs` passes. `save` is called before each report, and
     between two steps when `checkpoint_every_s` seconds have passed. Reports, saves, stops and
-    starts change no weight. An error is told by a last result with a `reason`, never raised.
+    starts change no weight. An error is told by a last result with a `reason`, and not raised.
+
+    Raises:
+        CheckpointError: `save` could not write.
     """
     state.model.train()
     _set_up_device(state.device)
@@ -72,6 +76,8 @@ def fit(
                     state.sums = no_sums(state.device)
                     if save is not None:
                         save(state)
+            except CheckpointError:
+                raise  # no fault of the run's: it goes on from the checkpoint before
             except Exception as error:
                 result = failed_result(state, recipe, len(train), error)
             yield result
