@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from tuner.data.decode import DECODERS, MAX_IMAGE_PIXELS, check_image, decode
+from tuner.data.decode import DECODERS, MAX_IMAGE_PIXELS, check_image, decode, is_plain_jpeg
 from tuner.errors import DataError
 
 ODD_IMAGES = Path(__file__).parents[3] / "shared" / "data" / "odd-images.zip"
@@ -262,6 +262,35 @@ def test_any_damage_gets_one_verdict_and_the_same_pixels(base: bytes, data: st.D
         np.testing.assert_array_equal(first, second)
 
 
+def exif_of(orientation: int) -> Image.Exif:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return exif
+
+
+JPEGS = {
+    "baseline": (encoded(photo(), "JPEG"), True),
+    "progressive": (encoded(photo(), "JPEG", progressive=True), True),
+    "grey": (encoded(photo()[:, :, 0], "JPEG"), True),
+    "restarts": (encoded(photo(), "JPEG", restart_marker_rows=1), True),
+    "comment": (encoded(photo(), "JPEG", comment=b"a cat"), True),
+    "red, green, blue": (encoded(photo(), "JPEG", keep_rgb=True), False),
+    "lies on its side": (encoded(photo(), "JPEG", exif=exif_of(6)), False),
+    "four channels": (encoded(Image.fromarray(photo()).convert("CMYK"), "JPEG"), False),
+}
+
+
+@pytest.mark.parametrize(("data", "is_plain"), JPEGS.values(), ids=list(JPEGS))
+def test_a_checked_file_has_the_same_pixels_by_its_shorter_way(data: bytes, is_plain: bool) -> None:
+    assert is_plain_jpeg(data) is is_plain
+    assert _verdict_of_both(data, PATH)
+
+
+@given(cut=st.integers(0, len(JPEGS["baseline"][0]) - 1))
+def test_no_cut_jpeg_is_plain(cut: int) -> None:
+    assert not is_plain_jpeg(JPEGS["baseline"][0][:cut])
+
+
 @pytest.mark.skipif(not ODD_IMAGES.exists(), reason="the collection of odd images is not here")
 def test_odd_images_of_many_projects_get_one_verdict() -> None:
     with zipfile.ZipFile(ODD_IMAGES) as archive:
@@ -279,7 +308,12 @@ def _verdict_of_both(data: bytes, name: str) -> bool:
         assert verdict.reason.startswith(f"{name}: ")
         assert verdict.reason.isprintable()
         return False
-    first, second = (decode(data, name, decoder) for decoder in DECODERS)
-    np.testing.assert_array_equal(first, second)
+    first, *others = (
+        decode(data, name, decoder, is_checked=is_checked)
+        for decoder in DECODERS
+        for is_checked in (False, True)
+    )
+    for other in others:
+        np.testing.assert_array_equal(first, other)
     assert first.shape == (verdict.height, verdict.width, 3)
     return True
