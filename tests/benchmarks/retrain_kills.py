@@ -18,7 +18,7 @@ from pathlib import Path
 from tuner.planning.environment import git_commit, processor, versions
 
 KILLS = 30
-LONGEST_LIFE_S = 12.0
+LONGEST_LIFE_S = 9.0
 PROGRAM = """
 import sys
 import tuner.assemble
@@ -26,7 +26,7 @@ from tuner import cli, retrain
 tuner.assemble.CHECKPOINT_EVERY_S = 0.2
 sys.exit(cli.run("retrain", retrain.RetrainKeys, retrain.main))
 """
-ARGUMENTS = ("space=imagenet_small", "train.epochs=20")
+ARGUMENTS = ("space=imagenet_small", "train.epochs=100")
 
 
 def main() -> None:
