@@ -1,10 +1,19 @@
-"""Runs the commands as a user does: in processes of their own."""
+"""Runs the commands: as a user does, in processes of their own, or in this one to be quick."""
 
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+
+from tuner import cli, retrain, search
+
+ON_IMAGES = ("space=cifar10", "data.root=images")
 
 SPACE = """
 data: {source: folder, image_size: 16}
@@ -55,3 +64,66 @@ class Command:
         with self.start(name, *arguments) as process:
             out, err = process.communicate(timeout=240)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+@pytest.fixture
+def process_as_before() -> Iterator[None]:
+    """Put back what a command sets for the life of its process."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    threads, affinity = torch.get_num_threads(), os.sched_getaffinity(0)
+    yield
+    os.sched_setaffinity(0, affinity)
+    torch.set_num_threads(threads)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def here(image_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder that commands start in; `images` lies in it."""
+    monkeypatch.chdir(image_folder.parent)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    return image_folder.parent
+
+
+class Told:
+    """Runs commands in this process; what they say is compared as lines."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
+
+    def search(self, *arguments: str) -> tuple[int, list[str]]:
+        """Return the exit code and the lines of stderr."""
+        code = cli.run("search", search.SearchKeys, search.main, arguments)
+        return code, self.capsys.readouterr().err.splitlines()
+
+    def retrain(self, *arguments: str) -> tuple[int, list[str]]:
+        """Return the exit code and the lines of stderr."""
+        code = cli.run("retrain", retrain.RetrainKeys, retrain.main, arguments)
+        return code, self.capsys.readouterr().err.splitlines()
+
+
+@pytest.fixture
+def told(process_as_before: None, capsys: pytest.CaptureFixture[str]) -> Told:
+    """Return a runner of commands in this process, which is afterwards as it was before."""
+    return Told(capsys)
+
+
+def errors(*lines: str) -> tuple[int, list[str]]:
+    """Return what `Told` gives for a command that is refused with these lines."""
+    return 2, [f"error: {line}" for line in lines]
+
+
+def files_in(folder: Path) -> set[str]:
+    """Return the names of all files below `folder`."""
+    return {path.name for path in folder.rglob("*") if path.is_file()}
+
+
+def begin(*arguments: str) -> tuple[search.Search, Any, Any, Any]:
+    """Return a search that has been begun, without a Ray: its plan, images and record."""
+    keys, overrides = cli.parse_arguments(arguments, search.SearchKeys)
+    begun = search.open_search(keys, overrides)
+    begun.folder.mkdir(parents=True, exist_ok=True)
+    plan = search.plan_machine(begun)
+    data = search.prepare(begun, plan)
+    return begun, plan, data, search.open_record(begun, data)

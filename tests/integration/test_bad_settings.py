@@ -1,20 +1,20 @@
-"""A mistake costs seconds and gets one line; what is no mistake works and is said."""
+"""A mistake in the settings costs seconds, gets one line and changes nothing on disk.
+
+So does a folder that another search holds, or that was begun with other settings.
+A search in which every trial fails says why.
+"""
 
 import csv
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from tests.integration.conftest import Command
+from tests.integration.conftest import ON_IMAGES, Told, begin, errors, files_in
 from tuner import cli, retrain, search
-from tuner.data.prepare import load_prepared
 from tuner.errors import RunError
 from tuner.files import hold_folder
 from tuner.handover import RESULT_KEYS, describe_winner
@@ -23,63 +23,12 @@ from tuner.search_logic.jobs import Job
 from tuner.settings.config import Config
 from tuner.settings.text import read_yaml, yaml_text
 
-ON_IMAGES = ("space=cifar10", "data.root=images")
 HOLD = """
 import pathlib, sys
 from tuner.files import hold_folder
 with hold_folder(pathlib.Path(sys.argv[1])):
     input()
 """
-
-
-@pytest.fixture(autouse=True)
-def process_as_before() -> Iterator[None]:
-    """Put back what a command sets for the life of its process."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    threads, affinity = torch.get_num_threads(), os.sched_getaffinity(0)
-    yield
-    os.sched_setaffinity(0, affinity)
-    torch.set_num_threads(threads)
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
-
-
-@pytest.fixture
-def here(image_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder that commands start in; `images` lies in it."""
-    monkeypatch.chdir(image_folder.parent)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    return image_folder.parent
-
-
-class Told:
-    """Runs commands in this process; what they say is compared as lines."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self.capsys = capsys
-
-    def search(self, *arguments: str) -> tuple[int, list[str]]:
-        """Return the exit code and the lines of stderr."""
-        code = cli.run("search", search.SearchKeys, search.main, arguments)
-        return code, self.capsys.readouterr().err.splitlines()
-
-    def retrain(self, *arguments: str) -> tuple[int, list[str]]:
-        """Return the exit code and the lines of stderr."""
-        code = cli.run("retrain", retrain.RetrainKeys, retrain.main, arguments)
-        return code, self.capsys.readouterr().err.splitlines()
-
-
-@pytest.fixture
-def told(capsys: pytest.CaptureFixture[str]) -> Told:
-    return Told(capsys)
-
-
-def errors(*lines: str) -> tuple[int, list[str]]:
-    return 2, [f"error: {line}" for line in lines]
-
-
-def files_in(folder: Path) -> set[str]:
-    return {path.name for path in folder.rglob("*") if path.is_file()}
 
 
 SETTINGS = [
@@ -220,86 +169,6 @@ def test_the_cpus_are_those_this_process_may_use(here: Path, told: Told) -> None
     )
 
 
-def empty(root: Path) -> None:
-    for path in sorted(root.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-
-
-def keep_one_image(root: Path) -> None:
-    image = (root / "train/class 1/0.jpg").read_bytes()
-    empty(root)
-    (root / "class 1").mkdir()
-    (root / "class 1/0.jpg").write_bytes(image)
-
-
-def add_class_to_validation(root: Path) -> None:
-    (root / "val/zebra").mkdir()
-    (root / "val/zebra/0.jpg").write_bytes((root / "val/class 1/0.jpg").read_bytes())
-
-
-def add_empty_class(root: Path) -> None:
-    (root / "train/zebra").mkdir()
-
-
-@pytest.mark.parametrize(
-    ("spoil", "line"),
-    [
-        (empty, "'ROOT' has no class folders; at least two classes are needed"),
-        (keep_one_image, "'ROOT' has one class (class 1); at least two classes are needed"),
-        (
-            add_class_to_validation,
-            "class 'zebra' is not in 'ROOT/train'; add it there or remove it",
-        ),
-        (
-            add_empty_class,
-            "class 'zebra' has no images in 'ROOT/train'; add some or remove the class",
-        ),
-    ],
-)
-@pytest.mark.parametrize("command", ["search", "retrain"])
-def test_a_folder_that_cannot_be_learned_from_is_one_line(
-    here: Path, told: Told, command: str, spoil: Callable[[Path], None], line: str
-) -> None:
-    spoil(here / "images")
-    expected = errors(f"data.root: {line.replace('ROOT', f'{here}/images')}")
-    assert getattr(told, command)(*ON_IMAGES) == expected
-    assert not list(here.glob("results/*"))
-
-
-def damage(root: Path) -> None:
-    cut = root / "train/class 1/3.jpg"
-    cut.write_bytes(cut.read_bytes()[:200])
-    (root / "train/class 10/0.jpg").write_bytes(b"")
-    (root / "val/class 2/1.jpg").write_text("no image")
-
-
-@pytest.mark.parametrize("command", ["search", "retrain"])
-def test_every_bad_image_is_named(here: Path, told: Told, command: str) -> None:
-    damage(here / "images")
-    remedy = "replace it or set data.on_bad_image=skip"
-    assert getattr(told, command)(*ON_IMAGES) == errors(
-        f"train/class 1/3.jpg: not a readable image (Truncated File Read); {remedy}",
-        f"train/class 10/0.jpg: the file is empty (0 bytes); {remedy}",
-        "val/class 2/1.jpg: not an image of a known kind (JPEG, PNG, BMP, GIF, WEBP, TIFF, PPM, "
-        f"AVIF); {remedy}",
-    )
-
-
-def test_images_that_were_mended_are_trained_on(here: Path, told: Told) -> None:
-    broken = here / "images/val/class 1/0.jpg"
-    whole = broken.read_bytes()
-    broken.write_bytes(b"")
-    assert told.search(*ON_IMAGES)[0] == 2
-    assert told.retrain(*ON_IMAGES)[0] == 2
-    broken.write_bytes(whole)
-    begun, _, data, _ = begin(*ON_IMAGES)
-    assert told.retrain(*ON_IMAGES, "train.epochs=1") == (0, [])
-    for folder in (begun.folder, here / "results/cifar10-retrain"):
-        known_to_trials = load_prepared(folder / "dataset.json", here / "images")
-        assert known_to_trials.fingerprint == data.fingerprint
-        assert len(known_to_trials.validation) == 12
-
-
 def test_a_second_search_in_the_same_folder_is_refused_while_the_first_runs(
     here: Path, told: Told
 ) -> None:
@@ -315,16 +184,6 @@ def test_a_second_search_in_the_same_folder_is_refused_while_the_first_runs(
         first.kill()
     with hold_folder(folder):
         assert files_in(folder) == {"run.lock"}
-
-
-def begin(*arguments: str) -> tuple[search.Search, Any, Any, Any]:
-    """Return a search that has been begun, without a Ray: its plan, images and record."""
-    keys, overrides = cli.parse_arguments(arguments, search.SearchKeys)
-    begun = search.open_search(keys, overrides)
-    begun.folder.mkdir(parents=True, exist_ok=True)
-    plan = search.plan_machine(begun)
-    data = search.prepare(begun, plan)
-    return begun, plan, data, search.open_record(begun, data)
 
 
 @pytest.mark.parametrize(
@@ -378,49 +237,6 @@ def test_a_search_in_which_every_trial_fails_gives_each_reason_once_and_every_ro
     )
     with (begun.folder / "leaderboard.csv").open(newline="") as file:
         assert [row["reason"] for row in csv.DictReader(file)] == ["diverged", "diverged"]
-
-
-def test_what_is_no_mistake_works_and_is_said(command: Command) -> None:
-    """Hidden and damaged files, few classes, large batches, an empty class, a small space."""
-    root = command.folder / "images"
-    damage(root)
-    (root / ".DS_Store").touch()
-    (root / "train/.ipynb_checkpoints").mkdir()
-    (root / "val/class 1/Thumbs.db").touch()
-    for image in (root / "val/class 10").iterdir():
-        image.unlink()
-    elsewhere = command.folder / "else where"
-    elsewhere.mkdir()
-    done = Command(elsewhere).run(
-        "search",
-        "space=../tiny.yaml",
-        "data.root=../images",
-        "data.on_bad_image=skip",
-        "train.epochs=1",
-        "optim.weight_decay=0",
-        "parameters.optim.lr=[0.1, 0.05]",
-        "parameters.train.batch_size=[24, 8]",
-        "search.trials=20",
-        "output=./out",
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
-    assert [line for line in lines if line.startswith(("data.", "train.", "22 ", "every "))] == [
-        "data.root: hidden or system files ignored: 3",
-        "data.root: classes without validation images: 1 (class 10)",
-        "data.root: unreadable images left out: 3 "
-        "(train/class 1/3.jpg, train/class 10/0.jpg, val/class 2/1.jpg)",
-        "train.batch_size: 24 is above the 22 training images; such an epoch is one short step",
-        "22 training and 7 validation images of 3 classes",
-        "every combination of the space has been tried",
-    ]
-    with (elsewhere / "out/tiny-images/leaderboard.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert {(row["optim.lr"], row["train.batch_size"]) for row in rows} == {
-        (lr, batch) for lr in ("0.1", "0.05") for batch in ("24", "8")
-    }
-    assert len(rows) == 4
-    assert {row["top5"] for row in rows} == {"1.0"}
 
 
 @pytest.fixture

@@ -1,0 +1,126 @@
+"""Jobs keep what they promise through kills and under any order of reports and failures."""
+
+import json
+import tempfile
+from collections.abc import Iterator
+from itertools import count, cycle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.unit.search_logic.conftest import Search, check, run_to_the_end
+from tuner.search_logic.jobs import END, STOP, WAIT, Job, NoJob, Scheduler
+from tuner.search_logic.sampling import Sampler
+from tuner.study.record import JOURNAL_NAME
+
+
+@pytest.fixture
+def quick_path() -> Iterator[Path]:
+    """A folder in memory where there is one: the fsyncs of a busy disk take most of the time."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+def journal(search: Search) -> list[dict[str, Any]]:
+    """Everything that happened, in order, but for the time and the process."""
+    lines = (search.folder / JOURNAL_NAME).read_text().splitlines()
+    forgotten = ("worker_id", "datetime_start", "datetime_complete")
+    return [{k: v for k, v in json.loads(line).items() if k not in forgotten} for line in lines]
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "qmc"])
+@pytest.mark.parametrize("scheduler", ["asha", "asha_stopping", "none"])
+def test_a_search_killed_after_every_event_does_what_it_would_have_done(
+    quick_path: Path, scheduler: Scheduler, sampler: Sampler
+) -> None:
+    kwargs: dict[str, Any] = {"scheduler": scheduler, "sampler": sampler, "trials": 12}
+    whole = Search(quick_path / "whole", **kwargs)
+    run_to_the_end(whole)
+    often = Search(quick_path / "killed", **kwargs)
+    # After every report and, before the next one, with a job just handed out.
+    run_to_the_end(often, cycle([True, True, False]).__next__)
+    assert journal(often) == journal(whole)
+
+
+@pytest.mark.parametrize("scheduler", ["asha", "asha_stopping"])
+def test_a_search_killed_once_does_what_it_would_have_done(
+    quick_path: Path, scheduler: Scheduler
+) -> None:
+    whole = Search(quick_path / "whole", scheduler=scheduler, trials=6)
+    events = count()
+    run_to_the_end(whole, lambda: next(events) < 0)
+    for moment in range(next(events)):
+        once = Search(quick_path / f"{moment}", scheduler=scheduler, trials=6)
+        run_to_the_end(once, map(moment.__eq__, count()).__next__)
+        assert journal(once) == journal(whole)
+
+
+ACTIONS = st.tuples(
+    st.sampled_from(["job", "job", "report", "report", "report", "fail", "lost", "restart"]),
+    st.integers(0, 3),
+    st.sampled_from([0.1, 0.2, 0.3, 0.4, 0.5]),
+    st.sampled_from([500, 1000, 1700, 6000]),
+    st.sampled_from(["error", "killed", "stalled", "diverged", "out_of_memory"]),
+)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    actions=st.lists(ACTIONS, max_size=40),
+    slots=st.integers(1, 4),
+    scheduler=st.sampled_from(["asha", "asha_stopping", "none"]),
+)
+def test_no_order_of_events_loses_a_job_or_hands_it_out_twice(
+    quick_path: Path,
+    actions: list[tuple[str, int, float, int, str]],
+    slots: int,
+    scheduler: Scheduler,
+) -> None:
+    with tempfile.TemporaryDirectory(dir=quick_path) as folder:
+        search = Search(Path(folder), scheduler=scheduler)
+        running: dict[int, Job] = {}
+        seen: dict[int, int] = {}
+
+        def take_job() -> NoJob | None:
+            job = search.jobs.next_job()
+            if isinstance(job, NoJob):
+                assert job is END or running
+                return job
+            assert job.trial_number not in running
+            assert job.start_samples == search.record.trials[job.trial_number].samples_seen
+            running[job.trial_number] = job
+            seen[job.trial_number] = job.start_samples
+            return None
+
+        def advance(job: Job, samples: int, top1: float) -> None:
+            samples_seen = min(seen[job.trial_number] + samples, job.until_samples)
+            seen[job.trial_number] = samples_seen
+            if search.report(job, samples_seen, top1) is STOP:
+                del running[job.trial_number]
+
+        for action, which, top1, samples, reason in actions:
+            job = list(running.values())[which % len(running)] if running else None
+            if action == "restart":
+                search.restart()
+                running.clear()
+            elif action == "lost":
+                search.jobs.lost(running.values())
+                running.clear()
+            elif action == "job" and len(running) < slots:
+                take_job()
+            elif action == "report" and job:
+                advance(job, samples, top1)
+            elif action == "fail" and job:
+                search.jobs.fail(running.pop(job.trial_number), reason)
+            check(search, running)
+
+        while (nothing := take_job()) is not END:
+            if nothing is WAIT or len(running) == slots:
+                advance(next(iter(running.values())), 1000, 0.3)
+            check(search, running)
+        assert running == {}
+        assert "running" not in search.states()
