@@ -2,10 +2,23 @@
 
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 
 from tuner.raytune.interrupts import SIGNALS, Interrupts
+
+
+@pytest.fixture(autouse=True)
+def signals_as_in_a_terminal() -> Iterator[None]:
+    """Ignore no signal, whatever starts the tests: nohup and background jobs ignore some."""
+    defaults = {signal.SIGINT: signal.default_int_handler}
+    before = {
+        number: signal.signal(number, defaults.get(number, signal.SIG_DFL)) for number in SIGNALS
+    }
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def send(number: int) -> None:
