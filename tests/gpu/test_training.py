@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from torch import Tensor, nn
 from torch.amp import GradScaler
 
 from tests.laws import assert_resumes_exactly, assert_same_gradients
-from tests.unit.training.conftest import IMAGE_SIZE_PX, memory_loader, small_net
+from tests.unit.training.conftest import RECIPE as RECIPE_OF_LOOP
+from tests.unit.training.conftest import memory_loader, small_net
 from tuner.data.augment import Augment, augment_batch, evaluation_batch, to_device
 from tuner.data.keyed import stable_keys
 from tuner.training.checkpoint import CheckpointFolder
@@ -22,23 +24,11 @@ from tuner.training.evaluate import evaluate
 from tuner.training.ghost_norm import GhostBatchNorm2d
 from tuner.training.loop import fit
 from tuner.training.optim import build_optimizer
-from tuner.training.plan import Recipe
 from tuner.training.result import EpochResult
 from tuner.training.state import TrainState, start_state
 from tuner.training.step import train_step
 
-RECIPE = Recipe(
-    batch_size=16,
-    epochs=3,
-    report_samples=30,
-    peak_lr=0.1,
-    schedule="cosine",
-    warmup_fraction=0.1,
-    label_smoothing=0.1,
-    clip_norm=1.0,
-    seed=0,
-    augment=Augment(crop="pad", flip=True, rotate90=True, image_size_px=IMAGE_SIZE_PX),
-)
+RECIPE = replace(RECIPE_OF_LOOP, batch_size=16, report_samples=30)
 
 
 def net() -> nn.Module:

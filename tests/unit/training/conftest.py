@@ -11,11 +11,25 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torchvision.ops import StochasticDepth
 
+from tuner.data.augment import Augment
 from tuner.data.index import ImageIndex
 from tuner.training.keyed_dropout import use_keyed_dropout
+from tuner.training.plan import Recipe
 
 CLASSES = ("a", "b", "c")
 IMAGE_SIZE_PX = 8
+RECIPE = Recipe(
+    batch_size=8,
+    epochs=3,
+    report_samples=15,
+    peak_lr=0.1,
+    schedule="cosine",
+    warmup_fraction=0.1,
+    label_smoothing=0.1,
+    clip_norm=1.0,
+    seed=0,
+    augment=Augment(crop="pad", flip=True, rotate90=True, image_size_px=IMAGE_SIZE_PX),
+)
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from tests.laws import Killed, assert_resumes_exactly
-from tests.unit.training.conftest import IMAGE_SIZE_PX, MemoryLoader, memory_loader, small_net
-from tuner.data.augment import Augment, augment_batch
+from tests.unit.training.conftest import RECIPE, MemoryLoader, memory_loader, small_net
+from tuner.data.augment import augment_batch
 from tuner.errors import DataError
 from tuner.training.checkpoint import CheckpointFolder, weights_sha256
 from tuner.training.ghost_norm import use_ghost_batch_norm
@@ -23,19 +23,6 @@ from tuner.training.optim import build_optimizer
 from tuner.training.plan import Recipe
 from tuner.training.result import EpochResult
 from tuner.training.state import TrainState, start_state
-
-RECIPE = Recipe(
-    batch_size=8,
-    epochs=3,
-    report_samples=15,
-    peak_lr=0.1,
-    schedule="cosine",
-    warmup_fraction=0.1,
-    label_smoothing=0.1,
-    clip_norm=1.0,
-    seed=0,
-    augment=Augment(crop="pad", flip=True, rotate90=True, image_size_px=IMAGE_SIZE_PX),
-)
 
 
 def net() -> nn.Module:
