@@ -61,7 +61,7 @@ def fit(
         CheckpointError: `save` could not write.
     """
     state.model.train()
-    _set_up_device(state.device)
+    set_up_device(state.device)
     end = next_report(until_samples - 1, recipe, len(train))
     plan = partial(plan_steps, state.samples_seen, end, train.keys, recipe)
     requests = (step.positions for step in plan())
@@ -99,7 +99,7 @@ def _train_to_report(
     while state.samples_seen < due:
         step, images = next(feed)
         waited = time.perf_counter()
-        _take_step(state, step, images, train, recipe)
+        take_step(state, step, images, train, recipe)
         done = time.perf_counter()
         state.sums.data_wait_s += waited - clock
         state.sums.train_s += done - waited
@@ -113,9 +113,10 @@ def _train_to_report(
         clock = time.perf_counter()
 
 
-def _take_step(
+def take_step(
     state: TrainState, step: PlannedStep, images: Tensor, train: ImageIndex, recipe: Recipe
 ) -> None:
+    """Take one optimizer step on `images`, uint8 (n, size, size, 3), and add it to the sums."""
     num_images = len(images)
     # The middle of the step: neither the first step nor the last has a learning rate of 0.
     lr = learning_rate(
@@ -223,7 +224,7 @@ def _prepare_evaluation(state: TrainState, recipe: Recipe, images: Tensor, rows:
     )
 
 
-def _set_up_device(device: torch.device) -> None:
+def set_up_device(device: torch.device) -> None:
     """Make a GPU's kernels repeatable and a CPU's memory cheap.
 
     cudnn.benchmark stays off: it chooses kernels by their time, so a resumed run could choose

@@ -69,7 +69,7 @@ def build_result(
         evaluate_s=evaluate_s,
         seconds=busy_s + evaluate_s,
         images_per_s=sums.num_images / busy_s if busy_s else 0.0,
-        peak_memory_bytes=_peak_memory_bytes(state.device),
+        peak_memory_bytes=peak_memory_bytes(state.device),
         **measured,
     )
 
@@ -90,7 +90,8 @@ def failed_result(
     return build_result(state, recipe, num_images, reason=reason, message=message)
 
 
-def _peak_memory_bytes(device: torch.device) -> int:
+def peak_memory_bytes(device: torch.device) -> int:
+    """Return the most memory so far, of the device; on a CPU of the whole process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
