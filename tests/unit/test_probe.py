@@ -1,0 +1,167 @@
+"""A probe's process measures real training, and builds anew only what other settings need."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ray.thirdparty_files import psutil
+from torch import Tensor
+
+from tuner import probe
+from tuner.assemble import build_loader, build_state, prepare_images
+from tuner.data.loader import Loader
+from tuner.data.prepare import PreparedData
+from tuner.errors import DataError
+from tuner.probe import measure_speed
+from tuner.settings.config import Config
+from tuner.training.state import TrainState
+from tuner.trial import TrialContext
+
+NUM_TRAIN = 24
+SETTINGS = {
+    "data.source": "folder",
+    "data.image_size": 16,
+    "model.ghost_batch_size": 4,
+    "train.batch_size": NUM_TRAIN,
+}
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+    probe.KEPT.close()
+
+
+@pytest.fixture
+def context(image_folder: Path, tmp_path: Path) -> dict[str, Any]:
+    """Return the context of a search in `tmp_path`, its images prepared."""
+    config = Config().with_overrides(SETTINGS | {"data.root": str(image_folder)})
+    prepare_images(
+        config,
+        tmp_path,
+        report_path=tmp_path / "dataset.json",
+        num_processes=1,
+        progress=lambda done, total: None,
+    )
+    return asdict(TrialContext(str(tmp_path), str(image_folder), config.to_json(), threads=1))
+
+
+class Built:
+    """What the measurements have built, oldest first."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.loaders: list[Loader] = []
+        self.states: list[TrainState] = []
+        monkeypatch.setattr("tuner.probe.build_loader", self.build_loader)
+        monkeypatch.setattr("tuner.probe.build_state", self.build_state)
+
+    def build_loader(self, config: Config, data: PreparedData) -> Loader:
+        self.loaders.append(build_loader(config, data))
+        return self.loaders[-1]
+
+    def build_state(self, config: Config, num_classes: int) -> TrainState:
+        self.states.append(build_state(config, num_classes))
+        return self.states[-1]
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many loaders and states."""
+        return len(self.loaders), len(self.states)
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> Built:
+    return Built(monkeypatch)
+
+
+def num_children() -> int:
+    return len(psutil.Process().children())
+
+
+def test_a_measurement_is_told_in_plain_values(context: dict[str, Any]) -> None:
+    told = measure_speed({"train.accumulate_steps": 3}, 0.1, context)
+
+    assert told["num_images"] % NUM_TRAIN == 0
+    assert told["seconds"] >= 0.1
+    assert told["images_per_s"] == told["num_images"] / told["seconds"]
+    assert 0 < told["data_wait_share"] < 1
+    assert told["peak_memory_bytes"] > 0
+    assert told["micro_batch_size"] == 8
+    assert {type(value) for value in told.values()} == {int, float}
+    assert torch.get_num_threads() == 1
+
+
+def test_other_slices_build_nothing_anew(context: dict[str, Any], built: Built) -> None:
+    sizes = [
+        measure_speed({"train.accumulate_steps": steps}, 0.0, context)["micro_batch_size"]
+        for steps in (1, 2, 3, 6, 1)
+    ]
+
+    assert sizes == [24, 12, 8, 4, 24]
+    assert built.counts() == (1, 1)
+
+
+def test_another_loader_is_built_for_its_own_settings_alone(
+    context: dict[str, Any], built: Built
+) -> None:
+    before = num_children()
+    workers = [0, 1, 1, 2, 2, 0]
+    counts = []
+    for num_workers in workers:
+        told = measure_speed({"loader.num_workers": num_workers}, 0.0, context)
+        assert told["num_images"] == NUM_TRAIN
+        counts.append(num_children() - before)
+
+    assert counts == workers
+    assert built.counts() == (4, 1)
+
+
+def test_other_training_settings_build_a_new_state(context: dict[str, Any], built: Built) -> None:
+    for model in ("lenet", "resnet8_s2"):
+        measure_speed({"model.name": model}, 0.0, context)
+
+    assert built.counts() == (1, 2)
+
+
+def test_only_what_is_new_is_warmed_up(context: dict[str, Any], built: Built) -> None:
+    steps = []
+    for settings in ({}, {"train.accumulate_steps": 2}, {"loader.prefetch_factor": 3}, {}, {}):
+        measure_speed(settings, 0.0, context)
+        steps.append(built.states[0].optimizer_steps)
+
+    assert steps == [2, 3, 5, 7, 8]
+
+
+def test_slices_that_memory_has_halved_are_told_and_forgotten(
+    context: dict[str, Any], built: Built
+) -> None:
+    measure_speed({}, 0.0, context)
+    most = 8
+
+    def limit(module: torch.nn.Module, arguments: tuple[Tensor, ...]) -> None:
+        if len(arguments[0]) > most:
+            raise torch.OutOfMemoryError("no")
+
+    built.states[0].model.register_forward_pre_hook(limit)
+
+    assert measure_speed({}, 0.0, context)["micro_batch_size"] == 4
+    most = NUM_TRAIN
+    assert measure_speed({}, 0.0, context)["micro_batch_size"] == NUM_TRAIN
+
+
+def test_a_run_cut_off_by_an_error_is_not_used_again(
+    context: dict[str, Any], built: Built, image_folder: Path
+) -> None:
+    image = image_folder / "train/class 1/0.jpg"
+    before = image.read_bytes()
+    image.write_bytes(b"")
+    with pytest.raises(DataError):
+        measure_speed({}, 0.0, context)
+    image.write_bytes(before)
+
+    assert measure_speed({}, 0.0, context)["num_images"] == NUM_TRAIN
+    assert built.counts() == (1, 2)
