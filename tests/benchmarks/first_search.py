@@ -3,8 +3,7 @@
     python tests/benchmarks/first_search.py FOLDER results/benchmarks/first_search.json
 
 FOLDER holds the unpacked `cifar10-small/` and `imagenette-small/`, each with `train/` and `val/`.
-Slot times come from the reports in the journals: a job is what one process reports with one
-`started_at`; the gap to the job after it in the same process is what a start costs.
+Slot times come from the reports in the journals (`slot_times.py`).
 """
 
 import json
@@ -13,18 +12,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
 
-import optuna
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
+from slot_times import DEFINITIONS, SLOTS, read_journal, slot_times
 
 from tuner.planning.environment import git_commit, processor, versions
 
-SLOTS = 2
-LONG_JOB_S = 10
 FILES = (
     "best.yaml",
     "best/model.safetensors",
@@ -53,6 +46,7 @@ def main() -> None:
             name: measure(folder / name, [*arguments, f"data.root=FOLDER/{name}"])
             for name, arguments in RUNS.items()
         },
+        "definitions": DEFINITIONS,
     }
     to.write_text(json.dumps(figures, indent=2) + "\n")
 
@@ -72,7 +66,7 @@ def measure(images: Path, arguments: list[str]) -> dict[str, object]:
         return {
             "command": shown_command(settings),
             "seconds": round(seconds, 1),
-            **read_journal(search / "study.journal"),
+            **slot_times(read_journal(search / "study.journal")),
             "best_top1": best["top1"],
             "retrain": retrained,
         }
@@ -88,73 +82,6 @@ def run(module: str, *arguments: str) -> str:
     )
     print(done.stdout, flush=True)
     return done.stdout
-
-
-def read_journal(path: Path) -> dict[str, object]:
-    """The slot times of a search: jobs, and the share of it spent in training and evaluating."""
-    study = optuna.load_study(
-        study_name=None, storage=JournalStorage(JournalFileBackend(str(path)))
-    )
-    trials = study.get_trials()
-    reports = [
-        value
-        for trial in trials
-        for key, value in trial.user_attrs.items()
-        if key.startswith("report:")
-    ]
-    jobs: dict[tuple[int, float], list[dict[str, float]]] = {}
-    for report in reports:
-        jobs.setdefault((report["worker_pid"], report["started_at"]), []).append(report)
-    spans = sorted(
-        (pid, started, max(each["reported_at"] for each in done))
-        for (pid, started), done in jobs.items()
-    )
-    starts = [
-        after[1] - before[2] + jobs[after[:2]][0]["setup_s"]
-        for before, after in pairwise(spans)
-        if before[0] == after[0]
-    ]
-    first_step = min(started + done[0]["setup_s"] for (_, started), done in jobs.items())
-    last_handed_out = max(started for _, started in jobs)
-    return {
-        "trials": len(trials),
-        "complete": sum(trial.state.name == "COMPLETE" for trial in trials),
-        "jobs": len(jobs),
-        "jobs_of_10_s_or_more": sum(end - start >= LONG_JOB_S for _, start, end in spans),
-        "median_job_s": round(median(end - start for _, start, end in spans), 2),
-        "images_trained": sum(max(r["samples_seen"] for r in done) for done in by_trial(trials)),
-        "start_in_reused_actor_s": {
-            "median": round(median(starts), 3),
-            "max": round(max(starts), 3),
-        },
-        "share_training_and_evaluating": round(busy_share(jobs, first_step, last_handed_out), 4),
-        "window_s": round(last_handed_out - first_step, 1),
-    }
-
-
-def by_trial(trials: list[optuna.trial.FrozenTrial]) -> list[list[dict[str, float]]]:
-    found = [
-        [value for key, value in trial.user_attrs.items() if key.startswith("report:")]
-        for trial in trials
-    ]
-    return [reports for reports in found if reports]
-
-
-def busy_share(
-    jobs: dict[tuple[int, float], list[dict[str, float]]], start: float, end: float
-) -> float:
-    """Training and evaluating seconds between `start` and `end` over all slots' seconds.
-
-    A report's work lies in the `seconds` before it; of one that ends after `end` the part before.
-    """
-    busy = 0.0
-    for done in jobs.values():
-        for report in done:
-            began = report["reported_at"] - report["seconds"]
-            inside = min(report["reported_at"], end) - max(began, start)
-            worked = report["train_s"] + report["evaluate_s"]
-            busy += max(0.0, inside) / report["seconds"] * worked
-    return busy / (SLOTS * (end - start))
 
 
 if __name__ == "__main__":
