@@ -1,0 +1,137 @@
+"""Probes on a real Ray, side by side; one Ray for the module."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray.thirdparty_files import psutil
+
+from tuner.assemble import prepare_images
+from tuner.planning.machine import Machine
+from tuner.planning.resources import Plan
+from tuner.probe import measure_speed
+from tuner.raytune import measure
+from tuner.raytune.engine import RaySession, descendants, ray_session
+from tuner.raytune.measure import probes
+from tuner.settings.config import Config
+from tuner.trial import TrialContext
+
+MACHINE = Machine(cpus=1.0, memory_bytes=2**34, shm_free_bytes=2**30, gpus=())
+PLAN = Plan(slots=2, cpus_per_trial=0.5, gpus_per_trial=0.0, num_gpus=0, threads=1)
+
+
+def work(settings: Mapping[str, Any], seconds: float, context: Mapping[str, Any]) -> dict[str, Any]:
+    """Tell which process this is, or fail as the settings say, in the process they name."""
+    fault = settings.get("fault")
+    if settings.get("pid") == os.getpid():
+        if fault == "raises":
+            raise ValueError("no such image")
+        if fault == "memory":
+            raise MemoryError("too much")
+        if fault == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if fault == "hangs":
+            time.sleep(600)
+    return {"pid": os.getpid(), "context": dict(context)}
+
+
+RAISING_LINE = work.__code__.co_firstlineno + 5
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[RaySession]:
+    with ray_session(MACHINE) as session:
+        yield session
+
+
+@pytest.fixture
+def context(image_folder: Path, tmp_path: Path) -> dict[str, Any]:
+    """Return the context of a search in `tmp_path`, its images prepared."""
+    config = Config().with_overrides(
+        {
+            "data.source": "folder",
+            "data.root": str(image_folder),
+            "data.image_size": 16,
+            "train.batch_size": 24,
+        }
+    )
+    prepare_images(
+        config,
+        tmp_path,
+        report_path=tmp_path / "dataset.json",
+        num_processes=1,
+        progress=lambda done, total: None,
+    )
+    return asdict(TrialContext(str(tmp_path), str(image_folder), config.to_json(), threads=1))
+
+
+def running(words: str) -> set[psutil.Process]:
+    """Return the processes below this one that have these words in their command."""
+    return {each for each in descendants() if words in " ".join(each.cmdline())}
+
+
+def is_left(pid: int) -> bool:
+    """Say whether a process can still do anything; Ray takes the dead off the list in its time."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_probes_measure_real_training_side_by_side_and_leave_nothing(
+    session: RaySession, context: dict[str, Any]
+) -> None:
+    with probes(session, PLAN, measure_speed, context) as started:
+        without = started.measure({"loader.num_workers": 0}, 0.1)
+        beside = started.measure({"loader.num_workers": 1, "train.accumulate_steps": 2}, 0.1)
+        alone = started.measure({}, 0.1, num_side_by_side=1)
+        readers = running("tuner.data.worker")
+        measurers = running("ray::Probe")
+
+    assert [len(results) for results in (without, beside, alone)] == [2, 2, 1]
+    for result in [*without, *beside, *alone]:
+        assert result["images_per_s"] == result["num_images"] / result["seconds"] > 0
+    assert len(measurers) == 2
+    assert len(readers) == 1  # of the probe that had no call after
+    assert not any(is_left(process.pid) for process in measurers | readers)
+    assert ray.available_resources()["CPU"] == MACHINE.cpus
+
+
+def test_what_a_work_raises_is_told_and_a_lost_process_is_a_new_one_for_the_next_call(
+    session: RaySession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with probes(session, PLAN, work, {"run": "first"}) as started:
+
+        def measured(fault: str | None = None, pid: int | None = None) -> list[Mapping[str, Any]]:
+            return started.measure({"fault": fault, "pid": pid}, 0.0)
+
+        first = measured()
+        pids = [[each["pid"] for each in first]]
+        told = []
+        for fault in ("raises", "memory", "dies", "hangs"):
+            with monkeypatch.context() as patch:
+                patch.setattr(measure, "GRACE_S", 2.0 if fault == "hangs" else measure.GRACE_S)
+                failed, other = measured(fault, pid=pids[-1][0])
+            told.append((failed["reason"], failed["message"]))
+            assert other["pid"] == pids[-1][1]
+            pids.append([each["pid"] for each in measured()])
+
+    assert told == [
+        ("error", f"ValueError: no such image (test_measure.py:{RAISING_LINE})"),
+        ("out_of_memory", "too much"),
+        ("killed", "its process died: killed, crashed or out of memory"),
+        ("killed", "no answer within 2 s"),
+    ]
+    assert [each["context"] for each in first] == [{"run": "first"}] * 2
+    ours, others = zip(*pids, strict=True)
+    assert len(set(others)) == 1
+    assert ours[0] == ours[1] == ours[2]
+    assert len(set(ours)) == 3
+    assert not any(is_left(pid) for pid in (*ours, *others))
+    assert ray.available_resources()["CPU"] == MACHINE.cpus
