@@ -1,0 +1,464 @@
+"""A running stage as people see it: it fits the terminal, and a pipe gets few lines."""
+
+import io
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from tuner.reporting.live import LiveView
+from tuner.settings.space import ChoiceSpec, FloatSpec, ParameterSpec
+from tuner.study.record import SEED_KEY, EndState, Record
+
+SPACE: dict[str, ParameterSpec] = {
+    "optim.lr": FloatSpec(1e-3, 1.0, log=True),
+    "train.batch_size": ChoiceSpec((32, 64)),
+    "optim.weight_decay": FloatSpec(1e-6, 1e-2, log=True),
+    "model.name": ChoiceSpec(("resnet8", "[red]x[/red]", "漢字" * 20, "\x1b[31mred\n")),
+}
+SETTINGS = {
+    "optim.lr": 0.03125,
+    "train.batch_size": 64,
+    "optim.weight_decay": 1.234e-5,
+    "model.name": "resnet8",
+}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Stage:
+    """A record and a view of it, told of the same."""
+
+    def __init__(self, folder: Path, console: Console, **changes: Any) -> None:
+        self.record = Record.open(
+            folder,
+            name="x",
+            metric=changes.pop("metric", "top1"),
+            direction=changes.pop("direction", "maximize"),
+            parameters=SPACE,
+            data_fingerprint="",
+            settings_plain={},
+        )
+        if changes.get("stage") == "confirm":
+            self.record = self.record.open_confirm()
+        self.clock = Clock()
+        asked: dict[str, Any] = {
+            "stage": "search",
+            "rungs": [100, 300, 900],
+            "num_images": 100,
+            "expected_samples": 2000,
+            "num_trials": 20,
+            "slots": 2,
+            "parameters": list(SPACE),
+            "images_per_s": 10.0,
+            "console": console,
+            "clock": self.clock,
+        }
+        self.view = LiveView(self.record, **{**asked, **changes})
+
+    def begin(self, **changes: Any) -> int:
+        trial = self.record.add_trial({**SETTINGS, **changes})
+        self.view.begin(trial.number, trial.settings, 0)
+        return trial.number
+
+    def report(
+        self,
+        number: int,
+        samples: int,
+        score: float,
+        *,
+        goes_on: bool = False,
+        message: str = "",
+        end: EndState | None = None,
+    ) -> None:
+        result = {
+            "samples_seen": samples,
+            "epoch": samples / 100,
+            self.record.metric: score,
+            "seconds": 10.0,
+            "message": message,
+        }
+        self.record.add_report(number, result)
+        if end:
+            self.record.end(number, end)
+        self.view.report(number, result, goes_on=goes_on)
+
+    def fail(self, number: int, message: str) -> None:
+        self.record.end(number, "failed", "diverged", message)
+        self.view.fail(number, "diverged", message, is_final=True)
+
+    def try_again(self, number: int, message: str) -> None:
+        self.record.add_failure(number, "killed", message)
+        self.view.fail(number, "killed", message, is_final=False)
+
+
+def terminal(width: int = 80, height: int = 24) -> Console:
+    return Console(
+        file=io.StringIO(),
+        force_terminal=True,
+        width=width,
+        height=height,
+        soft_wrap=True,
+        _environ={"TERM": "xterm"},
+    )
+
+
+def pipe() -> Console:
+    return Console(file=io.StringIO(), width=80, soft_wrap=True, _environ={})
+
+
+def written(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def shown(view: LiveView, width: int = 80, height: int = 24) -> list[str]:
+    """The lines of the view in a terminal of that size, without its colors."""
+    console = Console(file=io.StringIO(), width=width, height=height, soft_wrap=True, _environ={})
+    console.print(view)
+    lines = written(console).splitlines()
+    assert all(cell_len(line) <= width for line in lines)
+    assert len(lines) <= max(1, height - 1)
+    return [line.rstrip() for line in lines]
+
+
+def screen(text: str) -> list[str]:
+    """What a terminal shows in the end of what was written to it, line by line."""
+    lines, row = [""], 0
+    for token in re.findall(r"\x1b\[[?\d;]*[A-Za-z]|\r|\n|[^\x1b\r\n]+", text):
+        if token == "\n":
+            row += 1
+            lines += [""] * (row + 1 - len(lines))
+        elif token == "\x1b[1A":
+            row -= 1
+        elif token == "\x1b[2K":
+            lines[row] = ""
+        elif token[0] not in "\x1b\r":
+            lines[row] += token
+    return [line.rstrip() for line in lines]
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    """A search with a trial of every fate."""
+    stage = Stage(tmp_path, terminal())
+    for lr in (0.5, 0.03125, 0.001, 0.1):
+        stage.begin(**{"optim.lr": lr})
+    stage.report(0, 100, 0.5, goes_on=True)
+    stage.report(0, 300, 0.875, goes_on=True)
+    stage.report(0, 900, 0.75, end="complete")
+    stage.report(1, 100, 0.25)
+    stage.fail(2, "training loss is nan after 64 images, which says nothing good of this rate")
+    stage.report(3, 100, 0.125, end="stopped")
+    stage.report(stage.begin(), 110, 0.6, goes_on=True)
+    stage.try_again(stage.begin(), "its process died")
+    stage.clock.now_s += 5
+    return stage
+
+
+HEAD_80 = """\
+✓ prepare  ✓ measure  ● search  ○ confirm  ○ hand over     0:00:05, 0:00:33 left
+━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━───────────────────   63 %  1,265 of 2,000 images
+6 of 20 trials: 1 complete, 1 stopped, 2 waiting, 1 failed          253 images/s
+"""
+VIEW_80 = f"""{HEAD_80}
+epoch 1  4 trials  ████████████████████████████████████████████████████████████
+epoch 3  1 trial   ███████████████
+epoch 9  1 trial   ███████████████
+
+1 of 2 slots   top-1     epoch  state           lr  batch_s…  weight_…      name
+trial 4       60.0 %  1.6 of 9  running     0.0312        64  1.23e-05   resnet8
+idle
+
+best           top-1     epoch  state           lr  batch_s…  weight_…      name
+trial 0       87.5 %         3  complete       0.5        64  1.23e-05   resnet8
+trial 4       60.0 %       1.1  running     0.0312        64  1.23e-05   resnet8
+trial 1       25.0 %         1  waiting     0.0312        64  1.23e-05   resnet8
+trial 3       12.5 %         1  stopped        0.1        64  1.23e-05   resnet8
+
+trial   2  failed: diverged, training loss is nan after 64 images, which says n…
+trial   5  tried again: killed, its process died
+"""
+VIEW_80_LOW = f"""{HEAD_80}\
+1 of 2 slots   top-1     epoch  state           lr  batch_s…  weight_…      name
+trial 4       60.0 %  1.6 of 9  running     0.0312        64  1.23e-05   resnet8
+best           top-1     epoch  state           lr  batch_s…  weight_…      name
+trial 0       87.5 %         3  complete       0.5        64  1.23e-05   resnet8
+trial 4       60.0 %       1.1  running     0.0312        64  1.23e-05   resnet8
+trial 1       25.0 %         1  waiting     0.0312        64  1.23e-05   resnet8
+trial 3       12.5 %         1  stopped        0.1        64  1.23e-05   resnet8
+"""
+VIEW_40 = """\
+✓ prepare  ✓ mea…  0:00:05, 0:00:33 left
+━━━━━━────   63 %  1,265 of 2,000 images
+6 of 20 trials: 1 complet…  253 images/s
+epoch 1  4 trials  █████████████████████
+epoch 3  1 trial   █████
+epoch 9  1 trial   █████
+1 of 2 slots   top-1     epoch  …
+trial 4       60.0 %  1.6 of 9
+idle
+best           top-1     epoch  …
+trial 0       87.5 %         3
+trial 4       60.0 %       1.1
+trial 1       25.0 %         1
+trial 3       12.5 %         1
+"""
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "expected"),
+    [(80, 24, VIEW_80), (80, 12, VIEW_80_LOW), (80, 4, HEAD_80), (40, 16, VIEW_40)],
+    ids=["80x24", "80x12", "80x4", "40x16"],
+)
+def test_the_view_is_cut_to_the_terminal(
+    stage: Stage, width: int, height: int, expected: str
+) -> None:
+    assert shown(stage.view, width, height) == expected.splitlines()
+
+
+def test_a_wide_terminal_has_room_for_names_and_messages(stage: Stage) -> None:
+    lines = shown(stage.view, 160, 45)
+    assert (
+        "best           top-1     epoch  state           lr  batch_size  weight_decay      name"
+        in (lines)
+    )
+    assert lines[-2:] == [
+        "trial   2  failed: diverged, training loss is nan after 64 images, "
+        "which says nothing good of this rate",
+        "trial   5  tried again: killed, its process died",
+    ]
+
+
+@pytest.mark.parametrize("height", [20, 24, 30, 45])
+def test_lines_stay_where_they_are_while_trials_come_and_fail(tmp_path: Path, height: int) -> None:
+    stage = Stage(tmp_path, terminal(), slots=4)
+    heights = []
+    for _ in range(6):
+        numbers = [stage.begin(), stage.begin()]
+        stage.report(numbers[0], 100, 0.5)
+        stage.fail(numbers[1], "nan")
+        lines = shown(stage.view, 80, height)
+        heights.append(len(lines))
+        assert sum(line.startswith("best") for line in lines) == 1
+    assert heights == sorted(heights)
+
+
+@pytest.mark.parametrize(
+    ("metric", "direction", "best"),
+    [
+        ("top1", "maximize", ["trial 3  90.0 %", "trial 1  50.0 %", "trial 2  50.0 %"]),
+        ("validation_loss", "minimize", ["trial 0  0.100", "trial 1  0.500", "trial 2  0.500"]),
+    ],
+)
+def test_the_best_come_first(tmp_path: Path, metric: str, direction: str, best: list[str]) -> None:
+    stage = Stage(tmp_path, terminal(), metric=metric, direction=direction, num_trials=6)
+    for score in (0.1, 0.5, 0.5, 0.9):
+        stage.report(stage.begin(), 100, score)
+    lines = shown(stage.view)
+    title = next(k for k, line in enumerate(lines) if line.startswith("best"))
+    first = [re.sub(r" {2,}", "  ", line) for line in lines[title + 1 : title + 4]]
+    assert [line[: len(start)] for line, start in zip(first, best, strict=True)] == best
+
+
+def test_confirm_runs_have_no_funnel_and_show_their_seed(tmp_path: Path) -> None:
+    parameters = ["optim.lr", SEED_KEY]
+    stage = Stage(
+        tmp_path, terminal(), stage="confirm", rungs=[900], num_trials=4, parameters=parameters
+    )
+    stage.begin(**{SEED_KEY: 7})
+    assert shown(stage.view) == [
+        "✓ prepare  ✓ measure  ✓ search  ● confirm  ○ hand over     0:00:00, 0:01:40 left",
+        "──────────────────────────────────────────────────────    0 %  0 of 2,000 images",
+        "1 of 4 trials: 0 complete, 0 stopped, 0 waiting, 0 failed",
+        "",
+        "1 of 2 slots   top-1     epoch  state           lr      seed",
+        "trial 0            –  0.0 of 9  running     0.0312         7",
+        "idle",
+        "",
+        "best           top-1     epoch  state           lr      seed",
+    ]
+
+
+def test_two_keys_that_end_alike_are_shown_in_full(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, terminal(), parameters=["model.name", "optim.name", "optim.lr"])
+    assert shown(stage.view, 100)[-1].split()[4:] == ["model.name", "optim.name", "lr"]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("[red]x[/red]", "[red]x[/red]"),
+        ("漢字" * 20, "漢字漢字漢字漢字漢 …"),
+        ("\x1b[31mred\n", "�[31mred"),
+    ],
+    ids=["markup", "wide", "escape"],
+)
+def test_settings_and_messages_are_shown_as_they_are(
+    tmp_path: Path, name: str, expected: str
+) -> None:
+    stage = Stage(tmp_path, terminal())
+    number = stage.begin(**{"model.name": name})
+    stage.report(number, 100, 0.5)
+    stage.try_again(number, f"\t{name} :smile: [bold]\n\n  end")
+    lines = shown(stage.view, 160)
+    assert lines[-3].endswith(f" {expected}")
+    assert lines[-1].replace("漢字" * 20, expected) == (
+        f"trial   0  tried again: killed, {expected} :smile: [bold] end"
+    )
+
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=40) | st.text("漢é[/]\t\n\x1b", max_size=40)
+
+
+@given(
+    width=st.integers(1, 200),
+    height=st.integers(1, 60),
+    num_slots=st.integers(1, 20),
+    num_trials=st.integers(1, 10),
+    messages=st.lists(TEXT, max_size=4),
+    rungs=st.lists(st.integers(1, 10**12), min_size=1, max_size=9, unique=True).map(sorted),
+)
+def test_no_line_is_wider_than_the_terminal_and_the_lines_are_fewer(
+    width: int,
+    height: int,
+    num_slots: int,
+    num_trials: int,
+    messages: list[str],
+    rungs: list[int],
+) -> None:
+    with quick_folder() as folder:
+        stage = Stage(Path(folder), terminal(), slots=num_slots, num_trials=num_trials, rungs=rungs)
+        for number in range(num_trials):
+            stage.begin()
+            if number % 2:
+                stage.report(number, rungs[0], 0.5, goes_on=True)
+        for message in messages:
+            stage.view.fail(0, "error", message, is_final=False)
+        shown(stage.view, width, height)
+
+
+def quick_folder() -> tempfile.TemporaryDirectory[str]:
+    """In memory where there is one: the record syncs every event."""
+    memory = Path("/dev/shm")
+    return tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None)
+
+
+def test_in_a_terminal_nothing_is_left_but_what_was_said(tmp_path: Path) -> None:
+    console = terminal()
+    stage = Stage(tmp_path, console)
+    console.print("before")
+    with stage.view:
+        console.print("while it runs")
+        for _ in range(3):
+            stage.report(stage.begin(), 100, 0.5, message="[a] damaged\ncheckpoint")
+        stage.fail(stage.begin(), "nan")
+        stages = "✓ prepare  ✓ measure  ● search  ○ confirm  ○ hand over"
+        assert sum(line.startswith(stages) for line in screen(written(console))) == 1
+    console.print("after")
+    assert screen(written(console))[:6] == [
+        "before",
+        "while it runs",
+        *(f"search    trial   {number}  [a] damaged checkpoint" for number in range(3)),
+        "after",
+    ]
+    assert not any(screen(written(console))[6:])
+
+
+def test_a_pipe_gets_lines_for_progress_for_the_best_and_for_failures(tmp_path: Path) -> None:
+    console = pipe()
+    stage = Stage(tmp_path, console)
+    with stage.view:
+        stage.begin()
+        stage.begin()
+        stage.clock.now_s += 10
+        stage.report(0, 100, 0.5, goes_on=True, message="000000100.pt: is damaged")
+        stage.report(1, 100, 0.25)
+        stage.fail(0, "training loss is nan\x1b[31m")
+        stage.try_again(stage.begin(), "")
+    best = "lr=0.0312 batch_size=64 weight_decay=1.23e-05 name=resnet8"
+    assert written(console).splitlines() == [
+        "search    trial   0  000000100.pt: is damaged",
+        f"search    best so far: trial   0  top-1 50.0 % at epoch 1  {best}",
+        "search     10 %  200 of 2,000 images, 2 of 20 trials: 0 complete, 0 stopped, 0 waiting, "
+        "0 failed, best 50.0 % (trial 0), 20 images/s, 10 s, 1 min 30 s left",
+        "search    trial   0  failed: diverged, training loss is nan�[31m",
+        f"search    best so far: trial   1  top-1 25.0 % at epoch 1  {best}",
+        "search    trial   2  tried again: killed",
+    ]
+
+
+def test_a_pipe_gets_ten_failures(tmp_path: Path) -> None:
+    console = pipe()
+    stage = Stage(tmp_path, console)
+    with stage.view:
+        for _ in range(13):
+            stage.fail(stage.begin(), "nan")
+    assert written(console).splitlines() == [
+        *(f"search    trial {number:3d}  failed: diverged, nan" for number in range(10)),
+        "search    further failures are not shown",
+    ]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.floats(0, 1), st.booleans()), max_size=120),
+    st.integers(1, 20000),
+)
+def test_a_pipe_gets_few_lines_however_many_reports_there_are(
+    events: list[tuple[int, float, bool]], expected_samples: int
+) -> None:
+    console = pipe()
+    with quick_folder() as folder:
+        stage = Stage(Path(folder), console, expected_samples=expected_samples, slots=6)
+        with stage.view:
+            for _ in range(6):
+                stage.begin()
+            for number, score, fails in events:
+                if fails:
+                    stage.try_again(number, "[red]gone[/red]\x1b[1m")
+                    stage.view.begin(number, SETTINGS, 0)
+                else:
+                    samples = stage.record.trials[number].samples_seen + 100
+                    stage.report(number, samples, score, goes_on=True)
+    lines = written(console).splitlines()
+    progress = [line for line in lines if re.match(r"search {4,}\d+ %  ", line)]
+    best = [line for line in lines if line.startswith("search    best so far: ")]
+    assert len(progress) <= 20
+    assert len(best) <= 6
+    assert len(lines) - len(progress) - len(best) <= 11
+    assert "\x1b" not in written(console)
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines(tmp_path: Path) -> None:
+    console = Console(
+        file=io.StringIO(), force_terminal=True, width=80, height=24, _environ={"TERM": "dumb"}
+    )
+    stage = Stage(tmp_path, console)
+    with stage.view:
+        stage.report(stage.begin(), 100, 0.5)
+    assert [line[:40] for line in written(console).splitlines()] == [
+        "search    best so far: trial   0  top-1 ",
+        "search      5 %  100 of 2,000 images, 1 ",
+    ]
+
+
+def test_an_output_of_another_encoding_gets_what_it_can_show(tmp_path: Path) -> None:
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    console = Console(file=file, force_terminal=True, width=80, height=24, _environ={})
+    stage = Stage(tmp_path, console)
+    with stage.view:
+        stage.fail(stage.begin(), "no such file: Ünï\udcff")
+    file.seek(0)
+    assert file.read() == "search    trial   0  failed: diverged, no such file: ?n??\n"
