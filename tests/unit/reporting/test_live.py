@@ -384,13 +384,13 @@ def test_a_pipe_gets_lines_for_progress_for_the_best_and_for_failures(tmp_path: 
         stage.begin()
         stage.begin()
         stage.clock.now_s += 10
-        stage.report(0, 100, 0.5, goes_on=True, message="000000100.pt: is damaged")
+        stage.report(0, 100, 0.5, goes_on=True, message="[b]100.pt :smile: damaged")
         stage.report(1, 100, 0.25)
         stage.fail(0, "training loss is nan\x1b[31m")
         stage.try_again(stage.begin(), "")
     best = "lr=0.0312 batch_size=64 weight_decay=1.23e-05 name=resnet8"
     assert written(console).splitlines() == [
-        "search    trial   0  000000100.pt: is damaged",
+        "search    trial   0  [b]100.pt :smile: damaged",
         f"search    best so far: trial   0  top-1 50.0 % at epoch 1  {best}",
         "search     10 %  200 of 2,000 images, 2 of 20 trials: 0 complete, 0 stopped, 0 waiting, "
         "0 failed, best 50.0 % (trial 0), 20 images/s, 10 s, 1 min 30 s left",
