@@ -129,7 +129,7 @@ def setting_names(parameters: Sequence[str]) -> list[str]:
 
 
 def draw(stage: StageView, figures: Figures, width: int, height: int) -> list[Text]:
-    """The view as lines of at most `width` cells, fewer lines than the terminal has."""
+    """The view as fewer lines than the terminal has, none of which wraps."""
     room = make_room(stage, height)
     tables = _tables(stage, figures, room)
     slots, best = _columns(stage, tables, width)
@@ -149,7 +149,6 @@ def draw(stage: StageView, figures: Figures, width: int, height: int) -> list[Te
     ]
     for line in lines:
         line.no_wrap, line.overflow = True, "ellipsis"
-        line.truncate(width, overflow="ellipsis")
     return lines[: max(1, height - 1)]
 
 

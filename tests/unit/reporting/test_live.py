@@ -256,6 +256,22 @@ def test_lines_stay_where_they_are_while_trials_come_and_fail(tmp_path: Path, he
     assert heights == sorted(heights)
 
 
+def test_where_not_all_slots_fit_the_busy_ones_are_shown(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, terminal(), slots=9)
+    for _ in range(9):
+        stage.begin()
+    stage.view.lost(range(7))
+    lines = shown(stage.view, 80, 45)
+    title = next(k for k, line in enumerate(lines) if "of 9 slots" in line)
+    assert lines[title].startswith("2 of 9 slots")
+    assert [line[:8].strip() for line in lines[title + 1 : title + 10]] == [
+        "trial 7",
+        "trial 8",
+        *["idle"] * 6,
+        "",
+    ]
+
+
 @pytest.mark.parametrize(
     ("metric", "direction", "best"),
     [
