@@ -166,7 +166,7 @@ def build_recipe(config: Config, num_images: int) -> Recipe:
     return Recipe(
         batch_size=config.train.batch_size,
         epochs=config.train.epochs,
-        report_samples=report_samples(config, num_images),
+        report_samples=config.report_samples(num_images),
         peak_lr=config.optim.lr,
         schedule=config.optim.schedule,
         warmup_fraction=config.optim.warmup_fraction,
@@ -182,11 +182,6 @@ def build_recipe(config: Config, num_images: int) -> Recipe:
     )
 
 
-def report_samples(config: Config, num_images: int) -> int:
-    """Returns the images between two reports."""
-    return max(1, round(config.report_epochs * num_images))
-
-
 def check_model(config: Config) -> None:
     """Builds the model once, on the CPU: torchvision must be asked for its name.
 
@@ -194,6 +189,18 @@ def check_model(config: Config) -> None:
         SettingsError: There is no such model, or it cannot take such images.
     """
     build_net(config, num_classes=2)
+
+
+def checkpoint_bytes(config: Config, num_classes: int) -> int:
+    """Returns the size of a checkpoint; the model is built once, on the CPU.
+
+    Raises:
+        SettingsError: There is no such model, or it cannot take such images.
+    """
+    weights = sum(each.numel() for each in build_net(config, num_classes).parameters())
+    has_momentum = config.optim.momentum > 0
+    copies = 1 + has_momentum if config.optim.name == "sgd" else 3  # with the optimizer's
+    return 4 * copies * weights
 
 
 def build_net(config: Config, num_classes: int) -> nn.Module:

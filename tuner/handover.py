@@ -71,7 +71,8 @@ def is_handed_over(run_folder: Path, winner: Mapping[str, Any]) -> bool:
     best_yaml, weights = run_folder / "best.yaml", run_folder / "best" / "model.safetensors"
     if not (best_yaml.exists() and weights.exists()):
         return False
-    return read_yaml(best_yaml).get("result") == winner["result"]
+    before = read_yaml(best_yaml)
+    return all(before.get(part) == winner.get(part) for part in ("result", "confirmed"))
 
 
 def write_best_yaml(path: Path, winner: Mapping[str, Any]) -> None:

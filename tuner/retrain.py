@@ -161,6 +161,7 @@ def threads_here(config: Config) -> int:
         cpus_per_trial=config.resources.cpus_per_trial,
         gpus_per_trial=config.resources.gpus_per_trial,
         max_concurrent=1,
+        num_trials=1,
     )
     return plan.threads
 

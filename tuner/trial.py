@@ -26,17 +26,19 @@ class TrialContext:
         images_root: Folder that the image paths are relative to.
         config_json: The settings of the space; a job's own go over them.
         threads: Torch threads of each trial.
+        stage: "search", or "confirm", whose runs are numbered apart.
     """
 
     run_folder: str
     images_root: str
     config_json: str
     threads: int
+    stage: str = "search"
 
 
-def trial_folder(run_folder: Path, trial_number: int) -> Path:
-    """Returns where the checkpoints of a trial lie."""
-    return run_folder / "trials" / f"{trial_number:04d}"
+def checkpoint_folder(run_folder: Path, stage: str, number: int) -> Path:
+    """Returns where the checkpoints of a trial lie, or of a confirm run."""
+    return run_folder / {"search": "trials", "confirm": "confirm"}[stage] / f"{number:04d}"
 
 
 def run_job(
@@ -55,7 +57,7 @@ def run_job(
     config = Config.from_json(shared.config_json).with_overrides(job["settings"])
     data, loader = KEPT.get(shared, config)
     said: list[str] = []
-    folder = trial_folder(Path(shared.run_folder), job["trial_number"])
+    folder = checkpoint_folder(Path(shared.run_folder), shared.stage, job["trial_number"])
     run = open_run(config, data, loader, folder, on_damaged=said.append)
     stamps = {
         "worker_pid": os.getpid(),

@@ -31,29 +31,36 @@ class Plan:
 def plan_resources(
     machine: Machine,
     *,
-    cpus_per_trial: float,
+    cpus_per_trial: float | str,
     gpus_per_trial: float | str,
     max_concurrent: int | str,
+    num_trials: int,
 ) -> Plan:
     """Returns the plan that keeps the machine busy and never exceeds it.
 
     Args:
         machine: What there is.
-        cpus_per_trial: CPUs of each trial, above 0.
+        cpus_per_trial: CPUs of each trial, above 0, or "auto": all there are, shared out among the
+            trials side by side; without a GPU a core for each of them at least.
         gpus_per_trial: Share of one card, 0 to 1, or "auto": 1 where there is a card, else 0.
         max_concurrent: Trials side by side, or "auto": as many as fit.
+        num_trials: Trials that there are in all.
 
     Raises:
         ResourceError: The machine cannot give this; names what is wanted and what there is.
     """
     num_gpus = len(machine.gpus)
     gpus = float(min(1, num_gpus)) if isinstance(gpus_per_trial, str) else gpus_per_trial
-    by_cpu = floor(machine.cpus / cpus_per_trial + SLACK)
     by_gpu = floor(1 / gpus + SLACK) * num_gpus if gpus else inf
+    least_cpus = _least_cpus(cpus_per_trial, machine.cpus, by_gpu)
+    by_cpu = floor(machine.cpus / least_cpus + SLACK)
+    fit = int(min(by_cpu, by_gpu))
+    slots = min(fit, num_trials) if isinstance(max_concurrent, str) else max_concurrent
+    cpus = _shared_out(machine.cpus, slots) if isinstance(cpus_per_trial, str) else cpus_per_trial
     problems = []
     if by_cpu < 1:
         problems.append(
-            f"resources.cpus_per_trial: {cpus_per_trial:g} wanted, this process may use "
+            f"resources.cpus_per_trial: {least_cpus:g} wanted, this process may use "
             f"{machine.cpus:g}; use at most that"
         )
     if by_gpu < 1:
@@ -61,19 +68,30 @@ def plan_resources(
             f"resources.gpus_per_trial: {gpus:g} wanted, torch finds "
             f"{num_gpus or 'no'} GPU here; use {'at most 1' if num_gpus else '0'}"
         )
-    fit = int(min(by_cpu, by_gpu))
-    wanted = fit if isinstance(max_concurrent, str) else max_concurrent
-    if not problems and wanted > fit:
+    if not problems and slots > fit:
         problems.append(
-            f"search.max_concurrent: {wanted} trials of {cpus_per_trial:g} CPU and {gpus:g} GPU "
+            f"search.max_concurrent: {slots} trials of {least_cpus:g} CPU and {gpus:g} GPU "
             f"wanted, {machine.cpus:g} CPU and {num_gpus} GPU hold {fit}; use at most {fit}"
         )
     if problems:
         raise ResourceError(*problems)
     return Plan(
-        slots=wanted,
-        cpus_per_trial=cpus_per_trial,
+        slots=slots,
+        cpus_per_trial=cpus,
         gpus_per_trial=gpus,
         num_gpus=num_gpus if gpus else 0,
-        threads=max(1, floor(cpus_per_trial)),
+        threads=max(1, floor(cpus)),
     )
+
+
+def _least_cpus(asked: float | str, cpus: float, by_gpu: float) -> float:
+    """What a trial is not begun without: as asked, or a core; beside GPUs it makes do with less."""
+    if not isinstance(asked, str):
+        return asked
+    return min(1.0, cpus, cpus / by_gpu if 0 < by_gpu < inf else inf)
+
+
+def _shared_out(cpus: float, slots: int) -> float:
+    """Whole CPUs where there is one for each slot: a trial's threads are whole."""
+    share = cpus / max(1, slots)
+    return float(floor(share)) if share >= 1 else share

@@ -12,17 +12,18 @@ import secrets
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import ResourceError, RunError
+from tuner.planning.machine import Machine
 from tuner.planning.resources import Plan
 from tuner.raytune.interrupts import Interrupts
 
 if TYPE_CHECKING:
-    from tuner.raytune.skins import JobDesk, JobSource, OnResult
+    from tuner.raytune.skins import JobDesk, JobSource
     from tuner.raytune.trainable import Work
 
 OBJECT_STORE_BYTES = 80 * 2**20  # about Ray's least; a job or a result is a few hundred bytes
@@ -46,6 +47,10 @@ ENVIRONMENT = {
 }
 
 
+# Told the dashboard's address and the file that holds its login; None where nobody wants one.
+OnDashboard = Callable[[str, Path], None] | None
+
+
 class RayLost(BaseException):
     """A process that Ray cannot do without is gone.
 
@@ -57,16 +62,17 @@ class RaySession:
     """A Ray of our own on this machine, given by `ray_session`.
 
     Attributes:
-        plan: How the machine is shared among the trials.
         folder: Ray's sockets, logs and records; gone at the end.
-        dashboard_url: Ray's dashboard, on loopback; its login is the text of `token_path`.
     """
 
-    def __init__(self, plan: Plan, folder: Path, interrupts: Interrupts) -> None:
-        self.plan = plan
+    def __init__(
+        self, machine: Machine, folder: Path, interrupts: Interrupts, on_dashboard: OnDashboard
+    ) -> None:
         self.folder = folder
-        self.dashboard_url = ""
+        self._machine = machine
         self._interrupts = interrupts
+        self._on_dashboard = on_dashboard
+        self._is_started = False
         self._num_fits = 0
         self._others = descendants()
 
@@ -75,20 +81,23 @@ class RaySession:
         """The file with the token that Ray's dashboard asks for."""
         return self.folder / "auth_token"
 
-    def start(self) -> None:
-        """Starts Ray's processes, about 4 s."""
+    def ensure_started(self) -> None:
+        """Starts Ray's processes where they do not run yet: 3 s, or 5 s with the dashboard."""
+        if self._is_started:
+            return
         import ray
 
+        self._is_started = True
         # As Ray does on macOS: every socket on loopback. Its variable is read at import, too early.
         ray._private.ray_constants.ENABLE_RAY_CLUSTER = False
         # Ray's own SIGTERM handler, in place until `install` takes it back, ends in SystemExit.
         with self._interrupts.replaced():
             started = ray.init(
                 address="local",
-                num_cpus=math.ceil(round(self.plan.slots * self.plan.cpus_per_trial, 4)),
-                num_gpus=self.plan.num_gpus,
+                num_cpus=math.ceil(self._machine.cpus),
+                num_gpus=len(self._machine.gpus),
                 object_store_memory=OBJECT_STORE_BYTES,
-                include_dashboard=True,
+                include_dashboard=self._on_dashboard is not None,
                 dashboard_host="127.0.0.1",
                 log_to_driver=False,
                 logging_level=logging.ERROR,
@@ -97,10 +106,14 @@ class RaySession:
         # Lines on dead workers that come in spite of log_to_driver=False; the failed trial says it.
         ray._private.worker._worker_logs_enabled = False
         logging.getLogger("ray.tune.tune").addFilter(is_news)
-        self.dashboard_url = f"http://{started.dashboard_url}"
+        if self._on_dashboard:
+            self._on_dashboard(f"http://{started.dashboard_url}", self.token_path)
 
     def stop(self) -> None:
-        """Ends Ray; returns when none of its processes is left."""
+        """Ends Ray, if it runs; returns when none of its processes is left."""
+        if not self._is_started:
+            return
+        self._is_started = False
         import ray
         from ray.thirdparty_files import psutil
 
@@ -113,8 +126,8 @@ class RaySession:
                 process.kill()
         psutil.wait_procs(alive, timeout=EXIT_TIMEOUT_S)
 
-    def fit(self, desk: "JobDesk", trainable: Any) -> None:
-        """Works off the desk's jobs in one run of Tune.
+    def fit(self, desk: "JobDesk", trainable: Any, slots: int) -> None:
+        """Works off the desk's jobs in one run of Tune, `slots` at a time.
 
         Raises:
             RayLost: Ray's node manager or head process died; seen within a second.
@@ -131,7 +144,7 @@ class RaySession:
                 search_alg=JobSearcher(desk),
                 scheduler=JobScheduler(desk, self.check_alive),
                 reuse_actors=True,
-                max_concurrent_trials=self.plan.slots,
+                max_concurrent_trials=slots,
             ),
             run_config=tune.RunConfig(
                 name=str(self._num_fits), storage_path=str(self.folder / "fits"), verbose=0
@@ -149,11 +162,16 @@ class RaySession:
 
 
 @contextmanager
-def ray_session(plan: Plan) -> Iterator[RaySession]:
-    """Gives a running Ray. At the end, however it comes, none of its processes is left.
+def ray_session(machine: Machine, on_dashboard: OnDashboard = None) -> Iterator[RaySession]:
+    """Gives a Ray that starts when it is needed; at the end none of its processes is left.
 
     Inside, SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt, at once and only once; out of here
     SIGTERM and SIGHUP come as SystemExit 143 and 129. To be used in the main thread.
+
+    Args:
+        machine: What Ray may give to trials.
+        on_dashboard: Told the address of Ray's dashboard, on loopback, and the file with the login
+            that it asks for, whenever one has started; without it there is none.
 
     Raises:
         ResourceError: RAY_ADDRESS is set.
@@ -163,13 +181,12 @@ def ray_session(plan: Plan) -> Iterator[RaySession]:
     with (
         Interrupts() as interrupts,
         reaper(folder),
-        environment(plan, folder),
+        environment(folder),
         subreaper(),
     ):
-        session = RaySession(plan, folder, interrupts)
+        session = RaySession(machine, folder, interrupts, on_dashboard)
         try:
             write_token(session.token_path)
-            session.start()
             yield session
         finally:
             interrupts.ignore()
@@ -178,43 +195,41 @@ def ray_session(plan: Plan) -> Iterator[RaySession]:
 
 def run_jobs(
     session: RaySession,
+    plan: Plan,
     jobs: "JobSource",
     work: "Work",
     context: Mapping[str, Any],
     *,
     max_restarts: int,
-    on_result: "OnResult",
 ) -> None:
     """Runs jobs until there is none left, every slot busy.
 
     Args:
-        session: The running Ray.
+        session: The Ray to run them on.
+        plan: How many run side by side, and what each of them gets.
         jobs: Hands the jobs out and hears of every result and failure, in this process.
         work: What a job does, in the trial's process; gets `dataclasses.asdict(job)` and `context`.
         context: The same for every job; plain and small.
         max_restarts: How often Ray may be lost and started again.
-        on_result: Told each result after `jobs`; a failure has `reason`, `message` and, where
-            `work` raised, `traceback`.
 
     Raises:
-        RunError: Ray was lost more often than that. What `jobs` or `on_result` raise comes through.
+        RunError: Ray was lost more often than that. What `jobs` raises comes through.
     """
     from tuner.raytune.skins import JobDesk
     from tuner.raytune.trainable import build_trainable
 
-    trainable = build_trainable(work, context, session.plan)
+    trainable = build_trainable(work, context, plan)
     num_losses = 0
     while num_losses <= max_restarts:
-        desk = JobDesk(jobs, on_result)
+        session.ensure_started()
+        desk = JobDesk(jobs)
         try:
-            session.fit(desk, trainable)
+            session.fit(desk, trainable, plan.slots)
             return
         except RayLost:
             num_losses += 1
             desk.give_back()
-            if num_losses <= max_restarts:
-                session.stop()
-                session.start()
+            session.stop()
         except Exception as error:
             num_losses += not desk.charge(killed_for_memory(error))
             desk.give_back()
@@ -266,14 +281,14 @@ def reaper(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def environment(plan: Plan, folder: Path) -> Iterator[None]:
+def environment(folder: Path) -> Iterator[None]:
     """Sets what Ray and its processes read, and puts back what was there."""
     before = dict(os.environ)
     os.environ.pop("RAY_AUTH_MODE", None)  # unset, Ray turns the login on, imported or not
+    os.environ.pop("OMP_NUM_THREADS", None)  # unset, Ray gives each process its CPUs' number
     os.environ.update(
         ENVIRONMENT,
         RAY_AUTH_TOKEN_PATH=str(folder / "auth_token"),  # the default needs a home folder
-        OMP_NUM_THREADS=str(plan.threads),
         PYTHONPATH=os.pathsep.join(entry or os.getcwd() for entry in sys.path),
     )
     try:

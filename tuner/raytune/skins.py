@@ -13,8 +13,6 @@ from tuner.errors import RunError
 from tuner.raytune.trainable import CANNOT_WRITE, RESULT
 from tuner.search_logic.jobs import END, STOP, WAIT, Decision, Job, NoJob
 
-OnResult = Callable[[Job, Mapping[str, Any]], None]
-
 KILLED = {"reason": "killed", "message": "its process died: killed, crashed or out of memory"}
 OUT_OF_HOST_MEMORY = {"reason": "killed", "message": "the machine ran out of memory"}
 
@@ -43,9 +41,8 @@ class JobDesk:
         pids: The process of each live job, known from its first result on.
     """
 
-    def __init__(self, jobs: JobSource, on_result: OnResult) -> None:
+    def __init__(self, jobs: JobSource) -> None:
         self.jobs = jobs
-        self.on_result = on_result
         self.live: dict[str, Job] = {}
         self.pids: dict[str, int] = {}
 
@@ -72,14 +69,12 @@ class JobDesk:
         decision = self.jobs.report(job, result)
         if decision is STOP:
             self._close(trial_id)
-        self.on_result(job, result)
         return decision
 
     def fail(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Ends a job as failed, by the result's reason and message."""
         job = self._close(trial_id)
         self.jobs.fail(job, result["reason"], result.get("message") or "")
-        self.on_result(job, result)
 
     def charge(self, killed: set[int]) -> int:
         """Fails the jobs of these processes and returns how many; one not known is any unknown."""

@@ -1,6 +1,5 @@
 """What runs inside a trial's process: one job after another, failures returned as results."""
 
-import traceback
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from typing import Any
@@ -9,6 +8,7 @@ from ray import tune
 
 from tuner.errors import CheckpointError
 from tuner.planning.resources import Plan
+from tuner.training.result import describe_error
 
 # A generator function, importable in the trial's process: given a job and the search's context,
 # both plain, it yields one plain result per report. A result with a "reason" is the job's last.
@@ -37,13 +37,7 @@ def build_trainable(work: Work, context: Mapping[str, Any], plan: Plan) -> Any:
             report({"reason": CANNOT_WRITE, "message": str(error)})
         except Exception as error:
             # Raised through Ray, it would cost the process: 4 to 9 s until its slot works again.
-            report(
-                {
-                    "reason": "error",
-                    "message": f"{type(error).__name__}: {error}",
-                    "traceback": traceback.format_exc(),
-                }
-            )
+            report({"reason": "error", "message": describe_error(error)})
 
     share = {"CPU": plan.cpus_per_trial, "GPU": plan.gpus_per_trial}
     return tune.with_resources(train_job, tune.PlacementGroupFactory([share]))

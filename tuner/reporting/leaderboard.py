@@ -1,4 +1,4 @@
-"""`leaderboard.csv`: one row a trial, the best first, times and speed beside scores."""
+"""`leaderboard.csv` and `confirm.csv`: a row a trial or confirm run, scores beside times."""
 
 import csv
 import io
@@ -8,53 +8,56 @@ from typing import Any
 
 from tuner.files import write_text
 from tuner.settings.config import Config
-from tuner.study.record import Record, TrialRecord
+from tuner.study.confirmed import Confirmed, confirmed_trials
+from tuner.study.record import SEED_KEY, Record, TrialRecord
 
 Row = dict[str, Any]
 
 
-def best_trial(record: Record) -> TrialRecord | None:
-    """The trial with the best finite report, the earliest of equals; None where none has one.
-
-    A trial that failed is never it, whatever it had reported before.
-    """
-    first = next(iter(ranked(record)), None)
-    return first if first and _is_sound(record, first) else None
-
-
-def ranked(record: Record) -> list[TrialRecord]:
-    """All trials, best report first; those that failed or have no score last, by number."""
-
-    def rank(trial: TrialRecord) -> tuple[bool, float, int]:
-        report = record.best_report(trial.number)
-        if report is None or not _is_sound(record, trial):
-            return True, 0.0, trial.number
-        score = report[record.metric]
-        return False, -score if record.direction == "maximize" else score, trial.number
-
-    return sorted(record.trials, key=rank)
-
-
-def _is_sound(record: Record, trial: TrialRecord) -> bool:
-    has_failed = trial.state in ("failed", "infeasible")
-    return not has_failed and record.best_report(trial.number) is not None
-
-
 def leaderboard_rows(
-    record: Record, config: Config, rungs: Sequence[int], parameters: Sequence[str]
+    record: Record,
+    config: Config,
+    rungs: Sequence[int],
+    parameters: Sequence[str],
+    ranking: Sequence[Confirmed],
 ) -> list[Row]:
-    """One row a trial, best first.
+    """One row a trial, the winner first: the confirmed ones in their order, then the others.
 
     Args:
         record: The trials.
         config: The settings of the space, which hold what a trial does not set itself.
         rungs: The lengths in images at which trials were compared.
         parameters: The searched keys, in the order of the last columns.
+        ranking: The confirmed configurations, the best first.
     """
-    return [_row(record, trial, config, rungs, parameters) for trial in ranked(record)]
+    by_number = {each.trial_number: each for each in ranking}
+    first = [record.trials[number] for number in by_number]
+    others = [trial for trial in record.ranked() if trial.number not in by_number]
+    return [
+        _row(record, trial, config, rungs, parameters, by_number.get(trial.number))
+        for trial in (*first, *others)
+    ]
 
 
-def write_leaderboard(path: Path, rows: Sequence[Row]) -> None:
+def confirm_rows(record: Record, runs: Record, parameters: Sequence[str]) -> list[Row]:
+    """One row a confirm run: the trial it repeats, its seed and how it ended."""
+    return [
+        {
+            "run_number": run.number,
+            "trial_number": number,
+            "seed": run.settings[SEED_KEY],
+            "state": _state(run),
+            "reason": run.reason,
+            **_scores(runs, run),
+            **_training(run),
+            "score_in_search": record.best_score(number),
+        }
+        | {key: run.settings.get(key) for key in parameters}
+        for run, number in zip(runs.trials, confirmed_trials(record, runs), strict=True)
+    ]
+
+
+def write_rows(path: Path, rows: Sequence[Row]) -> None:
     """Writes the rows as CSV, whole or not at all. There must be one row at least."""
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
@@ -69,24 +72,42 @@ def _row(
     config: Config,
     rungs: Sequence[int],
     parameters: Sequence[str],
+    found: Confirmed | None,
 ) -> Row:
     settings = config.with_overrides(trial.settings)
-    best = record.best_report(trial.number) or {}
     last: Mapping[str, Any] = trial.reports[-1] if trial.reports else {}
-    train_s = sum(report["train_s"] + report["data_wait_s"] for report in trial.reports)
     return {
         "trial_number": trial.number,
-        "state": "waiting" if trial.state == "running" else trial.state,
+        "state": _state(trial),
         "reason": trial.reason,
-        "top1": best.get("top1"),
-        "top5": best.get("top5"),
-        "epochs": last.get("epoch", 0.0),
-        "samples_seen": trial.samples_seen,
+        **_scores(record, trial),
+        "confirmed_mean": found.mean if found else None,
+        "confirmed_spread": found.spread if found else None,
+        "confirm_runs": len(found.runs) if found else 0,
+        **_training(trial),
         "rung": sum(length <= trial.samples_seen for length in rungs),
-        "seconds": round(trial.seconds, 2),
-        "images_per_s": round(trial.samples_seen / train_s, 1) if train_s else None,
         "batch_size": settings.train.batch_size,
         "micro_batch_size": last.get("micro_batch_size"),
         "accumulate_steps": settings.train.accumulate_steps,
         "num_workers": settings.loader.num_workers,
     } | {key: trial.settings.get(key) for key in parameters}
+
+
+def _state(trial: TrialRecord) -> str:
+    return "waiting" if trial.state == "running" else trial.state
+
+
+def _scores(record: Record, trial: TrialRecord) -> Row:
+    best = record.best_report(trial.number) or {}
+    return {key: best.get(key) for key in ("top1", "top5", "validation_loss")}
+
+
+def _training(trial: TrialRecord) -> Row:
+    last: Mapping[str, Any] = trial.reports[-1] if trial.reports else {}
+    train_s = sum(report["train_s"] + report["data_wait_s"] for report in trial.reports)
+    return {
+        "epochs": last.get("epoch", 0.0),
+        "samples_seen": trial.samples_seen,
+        "seconds": round(trial.seconds, 2),
+        "images_per_s": round(trial.samples_seen / train_s, 1) if train_s else None,
+    }

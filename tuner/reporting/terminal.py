@@ -1,5 +1,7 @@
 """What a person sees while a run goes on: a bar in a terminal, plain lines in a pipe."""
 
+import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -19,12 +21,44 @@ from rich.progress import (
 
 CONSOLE = Console(highlight=False, soft_wrap=True)
 
+HEAD_COLUMNS = 10
+
 Report = Mapping[str, Any]
 
 
 def say(line: str) -> None:
     """Prints one line, above a bar where there is one."""
     CONSOLE.print(line, markup=False)
+
+
+def say_under(head: str, *lines: str) -> None:
+    """Prints lines beside one head: the name of a stage, or what the lines are about.
+
+    In a terminal they are wrapped to its width.
+    """
+    columns = CONSOLE.width - HEAD_COLUMNS if CONSOLE.is_terminal else sys.maxsize
+    for line in lines:
+        for part in textwrap.wrap(line, max(columns, 20), break_long_words=False):
+            say(f"{head:<{HEAD_COLUMNS}}{part}")
+            head = ""
+
+
+def duration_text(seconds: float) -> str:
+    """A time for people, to about two digits: ``8 s``, ``2 min 40 s``, ``5 h 10 min``."""
+    total = round(seconds)
+    if total < 60:
+        return f"{total} s"
+    minutes = round(total / 60)
+    if minutes < 60:
+        return f"{total // 60} min {total % 60} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def bytes_text(count: int) -> str:
+    """A size for people, in powers of 1,000."""
+    if count < 1e9:
+        return f"{count / 1e6:.0f} MB"
+    return f"{count / 1e9:.1f} GB"
 
 
 def score_text(report: Report) -> str:
@@ -35,13 +69,13 @@ def score_text(report: Report) -> str:
     )
 
 
-def trial_line(trial_number: int, result: Report) -> str:
-    """A trial's result as one line: where it stands and its scores, or why it failed."""
-    head, message = f"trial {trial_number:3d}", result.get("message") or ""
-    if result.get("reason"):
-        return f"{head}  failed: {result['reason']} {message}".rstrip()
-    line = f"{head}  epoch {result['epoch']:6.2f}  {score_text(result)}"
-    return f"{line}  ({message})" if message else line
+def metric_text(metric: str, value: float | None, *, unit: bool = True) -> str:
+    """A score for people: a share in percent, a loss to three digits."""
+    if value is None:
+        return "none"
+    if metric.startswith("top"):
+        return f"{100 * value:.1f}{' %' if unit else ''}"
+    return f"{value:.3f}"
 
 
 @contextmanager

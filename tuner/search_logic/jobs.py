@@ -15,6 +15,7 @@ from tuner.search_logic.sampling import (
     Observation,
     Outcome,
     Sampler,
+    Settings,
     Specs,
     propose,
     settings_key,
@@ -74,6 +75,7 @@ class Jobs:
     A trial that fails for good leaves its rungs.
 
     Args:
+        points: Settings to try before any that are proposed, in this order.
         trials: How many settings are tried at most.
         rungs: Lengths in images at which trials are compared, the last one the full length.
         max_failures: How often a trial is tried again after ``error``, ``killed`` or ``stalled``.
@@ -84,6 +86,7 @@ class Jobs:
         record: Record,
         specs: Specs,
         *,
+        points: Sequence[Settings] = (),
         trials: int,
         sampler: Sampler,
         scheduler: Scheduler,
@@ -94,6 +97,7 @@ class Jobs:
     ) -> None:
         self._record = record
         self._specs = specs
+        self._points = points
         self._trials = trials
         self._sampler: Sampler = sampler
         self._lengths = tuple(rungs[-1:] if scheduler == "none" else rungs)
@@ -235,7 +239,8 @@ class Jobs:
         number = len(self._record.trials)
         if self._exhausted or number >= self._trials:
             return None
-        settings = propose(
+        given = (point for point in self._points if settings_key(point) not in self._tried)
+        settings = next(given, None) or propose(
             self._specs,
             self._history() if self._sampler in MODEL_SAMPLERS else [],
             sampler=self._sampler,

@@ -28,13 +28,10 @@ LATER_KEYS = {
     "search.time_budget_s": "time budgets",
     "search.patience": "time budgets",
     "search.stall_timeout_s": "the stall watch",
-    "search.keep_best": "the confirm stage",
-    "search.confirm_top": "the confirm stage",
-    "search.confirm_seeds": "the confirm stage",
+    "search.keep_best": "the disk plan",
     "search.points": "given first trials",
     "resources.disk_budget_gb": "the disk plan",
     "resources.address": "clusters",
-    "resources.dashboard": "the dashboard",
 }
 LATER_CHOICES = {
     "data.source": ("csv", "list", "torchvision"),

@@ -173,6 +173,12 @@ class SearchConfig(Section):
     max_failures: CountOrZero = Field(default=2, description="times a failed trial is tried again")
     max_restarts: CountOrZero = Field(default=2, description="times a lost Ray is started again")
     seed: Seed = Field(default=0, description="seed of the proposals")
+    confirm_top: CountOrZero = Field(
+        default=2, description="best configurations trained again on fresh seeds; 0 is none"
+    )
+    confirm_seeds: Count = Field(
+        default=2, description="fresh seeds for each of them: train.seed + 1, + 2 and so on"
+    )
 
     @property
     def direction(self) -> Literal["maximize", "minimize"]:
@@ -183,12 +189,16 @@ class SearchConfig(Section):
 class ResourcesConfig(Section):
     """What one trial gets of the machine."""
 
-    cpus_per_trial: Positive = Field(
-        default=1, description="CPUs per trial; its torch threads, rounded down"
+    cpus_per_trial: Positive | Literal["auto"] = Field(
+        default="auto",
+        description="CPUs per trial; its torch threads, rounded down; auto shares out all of them",
     )
     gpus_per_trial: Annotated[float, Ge(0), Le(1)] | Literal["auto"] = Field(
         default="auto",
-        description="GPUs per trial, a share allowed; auto is 1 where there is a GPU, or 0",
+        description="GPUs per trial; auto is the share that trains most images/s, 0 without a GPU",
+    )
+    dashboard: bool = Field(
+        default=False, description="start Ray's dashboard, on this machine's loopback alone"
     )
 
 
@@ -214,6 +224,10 @@ class Config(Section):
     def report_epochs(self) -> float:
         """The setting `train.report_epochs` with ``null`` worked out."""
         return self.train.report_epochs or self.grace_epochs
+
+    def report_samples(self, num_images: int) -> int:
+        """Images between two reports, where an epoch has `num_images`."""
+        return max(1, round(self.report_epochs * num_images))
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> "Config":
         """These settings with some changed, all of them checked.

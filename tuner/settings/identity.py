@@ -19,6 +19,7 @@ FREE_KEYS = (
     "search.max_concurrent",
     "search.max_failures",
     "search.max_restarts",
+    "search.confirm_",
 )
 
 

@@ -16,6 +16,20 @@ from tuner.settings.identity import describe_changes
 from tuner.study.journal import EventJournal
 
 
+def check_name(storage: JournalStorage, name: str, run_folder: Path) -> None:
+    """Checks that the journal is empty or holds the search of that name.
+
+    Raises:
+        StudyError: It holds another search: the folder was renamed.
+    """
+    held = {study.study_name for study in storage.get_all_studies()}
+    if held and name not in held:
+        raise StudyError(
+            f"{run_folder}: holds the search {min(held)!r}, not {name!r}; "
+            f"call the folder {min(held)!r} again, or use another name=…"
+        )
+
+
 def find_study(
     storage: JournalStorage, name: str, identity: Mapping[str, Any], run_folder: Path
 ) -> int | None:
@@ -26,12 +40,6 @@ def find_study(
     """
     studies = {study.study_name: study for study in storage.get_all_studies()}
     if name not in studies:
-        if studies:
-            held = min(studies)
-            raise StudyError(
-                f"{run_folder}: holds the search {held!r}, not {name!r}; "
-                f"call the folder {held!r} again, or use another name=…"
-            )
         return None
     study = studies[name]
     if "identity" not in study.user_attrs:  # killed between the two appends of its beginning

@@ -23,7 +23,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tuner.errors import StudyError
 from tuner.settings.space import ChoiceSpec, FloatSpec, IntSpec, ParameterSpec, spec_to_plain
-from tuner.study.identity import begin_study, find_study
+from tuner.study.identity import begin_study, check_name, find_study
 from tuner.study.journal import EventJournal
 
 State = Literal["running", "complete", "stopped", "failed", "infeasible"]
@@ -32,6 +32,9 @@ Direction = Literal["maximize", "minimize"]
 Report = Mapping[str, Any]
 
 JOURNAL_NAME = "study.journal"
+CONFIRM = ".confirm"  # behind the search's name: the study of its confirm runs
+SEED_KEY = "train.seed"
+ANY_SEED = IntSpec(low=0, high=2**31 - 1)
 # Constraints of an infeasible trial, as Optuna stores them: above zero is violated.
 VIOLATED = create_trial(state=TrialState.PRUNED, constraints={"memory": 1.0}).system_attrs
 
@@ -67,7 +70,7 @@ class TrialRecord:
 
 
 class Record:
-    """The trials of one search, in memory as on disk. Made by `open`, by one process at a time.
+    """The trials of one study, in memory as on disk. Made by `open`, by one process at a time.
 
     Attributes:
         metric: The name of the score in a report.
@@ -81,13 +84,21 @@ class Record:
         self,
         storage: JournalStorage,
         journal: EventJournal,
-        study_id: int,
+        run_folder: Path,
+        name: str,
         identity: Mapping[str, Any],
         parameters: Mapping[str, ParameterSpec],
     ) -> None:
+        study_id = find_study(storage, name, identity, run_folder)
+        if study_id is None:
+            study_id = begin_study(storage, journal, name, identity)
         self._storage = storage
         self._journal = journal
+        self._run_folder = run_folder
+        self._name = name
         self._study_id = study_id
+        self._identity = identity
+        self._parameters = parameters
         self.metric = identity["metric"]
         self.direction = identity["direction"]
         self._distributions = {key: distribution(spec) for key, spec in parameters.items()}
@@ -127,10 +138,25 @@ class Record:
             "settings": dict(settings_plain),
         }
         journal, storage = _open_journal(run_folder / JOURNAL_NAME)
-        study_id = find_study(storage, name, identity, run_folder)
-        if study_id is None:
-            study_id = begin_study(storage, journal, name, identity)
-        return cls(storage, journal, study_id, identity, parameters)
+        check_name(storage, name, run_folder)
+        return cls(storage, journal, run_folder, name, identity, parameters)
+
+    def open_confirm(self) -> Self:
+        """The record of the confirm runs, in the same journal: a run also sets `train.seed`."""
+        parameters = {**self._parameters, SEED_KEY: ANY_SEED}
+        return type(self)(
+            self._storage,
+            self._journal,
+            self._run_folder,
+            self._name + CONFIRM,
+            self._identity,
+            parameters,
+        )
+
+    @property
+    def parameters(self) -> Sequence[str]:
+        """The keys that a trial may set."""
+        return list(self._parameters)
 
     @property
     def trials(self) -> Sequence[TrialRecord]:
@@ -142,6 +168,23 @@ class Record:
         scored = [report for report in self._trials[number].reports if self.is_scored(report)]
         better = max if self.direction == "maximize" else min
         return better(scored, key=lambda report: report[self.metric], default=None)
+
+    def best_score(self, number: int) -> float | None:
+        """The score of the trial's best report; None without one, and for a trial that failed."""
+        report = self.best_report(number)
+        has_failed = self._trials[number].state in ("failed", "infeasible")
+        return None if report is None or has_failed else float(report[self.metric])
+
+    def ranked(self) -> list[TrialRecord]:
+        """All trials, the best score first, of equals the earliest; those without one last."""
+
+        def rank(trial: TrialRecord) -> tuple[bool, float, int]:
+            score = self.best_score(trial.number)
+            if score is None:
+                return True, 0.0, trial.number
+            return False, -score if self.direction == "maximize" else score, trial.number
+
+        return sorted(self._trials, key=rank)
 
     def is_scored(self, report: Report) -> bool:
         """Whether the report has a finite score."""

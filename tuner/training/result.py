@@ -78,16 +78,21 @@ def failed_result(
     state: TrainState, recipe: Recipe, num_images: int, error: Exception
 ) -> EpochResult:
     """Return the last report of a run that `error` has ended."""
+    reason = "out_of_memory" if is_out_of_memory(error) else "error"
+    message = describe_error(error)
+    return build_result(state, recipe, num_images, reason=reason, message=message)
+
+
+def describe_error(error: Exception) -> str:
+    """Return one line that says what went wrong and, where it may be a bug, in which line."""
+    if isinstance(error, TunerError):
+        return str(error)
     first_line = (str(error).splitlines() or [""])[0]
     if is_out_of_memory(error):
-        reason, message = "out_of_memory", first_line
-    elif isinstance(error, TunerError):
-        reason, message = "error", str(error)
-    else:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{Path(frame.filename).name}:{frame.lineno}"
-        reason, message = "error", f"{type(error).__name__}: {first_line} ({where})"
-    return build_result(state, recipe, num_images, reason=reason, message=message)
+        return first_line
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(frame.filename).name}:{frame.lineno}"
+    return f"{type(error).__name__}: {first_line} ({where})"
 
 
 def peak_memory_bytes(device: torch.device) -> int:

@@ -1,5 +1,7 @@
 """A plan keeps the machine busy and never exceeds it."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,19 +15,27 @@ def machine(cpus: float, num_gpus: int = 0) -> Machine:
     return Machine(cpus, 2**34, 2**30, (Gpu("card", 2**34),) * num_gpus)
 
 
+def plan_here(here: Machine, **asked: Any) -> Plan:
+    """Return the plan for what is asked, all else left to the program."""
+    auto = {"cpus_per_trial": "auto", "gpus_per_trial": "auto", "max_concurrent": "auto"}
+    return plan_resources(here, **{"num_trials": 12, **auto, **asked})
+
+
 @given(
     cpus=st.floats(0.1, 256),
     num_gpus=st.integers(0, 8),
-    cpus_per_trial=st.floats(0.05, 300),
+    cpus_per_trial=st.one_of(st.just("auto"), st.floats(0.05, 300)),
     gpus_per_trial=st.one_of(st.just("auto"), st.floats(0.05, 1), st.just(0.0)),
     max_concurrent=st.one_of(st.just("auto"), st.integers(1, 64)),
+    num_trials=st.integers(1, 300),
 )
 def test_a_plan_never_exceeds_the_machine(
     cpus: float,
     num_gpus: int,
-    cpus_per_trial: float,
+    cpus_per_trial: float | str,
     gpus_per_trial: float | str,
     max_concurrent: int | str,
+    num_trials: int,
 ) -> None:
     try:
         plan = plan_resources(
@@ -33,6 +43,7 @@ def test_a_plan_never_exceeds_the_machine(
             cpus_per_trial=cpus_per_trial,
             gpus_per_trial=gpus_per_trial,
             max_concurrent=max_concurrent,
+            num_trials=num_trials,
         )
     except ResourceError:
         return
@@ -47,27 +58,43 @@ def test_a_plan_never_exceeds_the_machine(
 
 
 def test_auto_fills_the_cpus() -> None:
-    plan = plan_resources(
-        machine(7.5), cpus_per_trial=2.0, gpus_per_trial="auto", max_concurrent="auto"
-    )
+    plan = plan_here(machine(7.5), cpus_per_trial=2.0)
 
     assert plan == Plan(slots=3, cpus_per_trial=2.0, gpus_per_trial=0.0, num_gpus=0, threads=2)
 
 
 def test_auto_gives_each_trial_a_card() -> None:
-    plan = plan_resources(
-        machine(16, 2), cpus_per_trial=4.0, gpus_per_trial="auto", max_concurrent="auto"
-    )
+    plan = plan_here(machine(16, 2), cpus_per_trial=4.0)
 
     assert plan == Plan(slots=2, cpus_per_trial=4.0, gpus_per_trial=1.0, num_gpus=2, threads=4)
 
 
 def test_three_thirds_of_a_card_are_three_trials() -> None:
-    plan = plan_resources(
-        machine(16, 1), cpus_per_trial=1.0, gpus_per_trial=1 / 3, max_concurrent="auto"
-    )
+    plan = plan_here(machine(16, 1), cpus_per_trial=1.0, gpus_per_trial=1 / 3)
 
     assert plan.slots == 3
+
+
+@pytest.mark.parametrize(
+    ("here", "asked", "slots", "cpus"),
+    [
+        (machine(2), {}, 2, 1.0),
+        (machine(16), {}, 12, 1.0),
+        (machine(16), {"max_concurrent": 1}, 1, 16.0),
+        (machine(16), {"num_trials": 5}, 5, 3.0),
+        (machine(1.5), {}, 1, 1.0),
+        (machine(0.5), {}, 1, 0.5),
+        (machine(16, 2), {}, 2, 8.0),
+        (machine(16, 2), {"gpus_per_trial": 0.25}, 8, 2.0),
+        (machine(2, 1), {"gpus_per_trial": 0.25}, 4, 0.5),
+    ],
+)
+def test_auto_shares_out_the_cpus(
+    here: Machine, asked: dict[str, Any], slots: int, cpus: float
+) -> None:
+    plan = plan_here(here, **asked)
+
+    assert (plan.slots, plan.cpus_per_trial) == (slots, cpus)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +144,7 @@ def test_what_the_machine_cannot_give_is_named(
             cpus_per_trial=cpus_per_trial,
             gpus_per_trial=gpus_per_trial,
             max_concurrent=max_concurrent,
+            num_trials=12,
         )
 
     assert list(caught.value.problems) == problems

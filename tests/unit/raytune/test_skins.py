@@ -1,6 +1,6 @@
 """Ray's questions reach the jobs, and the jobs' answers reach Ray, unchanged."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -41,14 +41,9 @@ def job(number: int) -> Job:
     return Job(number, {"optim.lr": 0.1}, start_samples=0, until_samples=9000, attempt=1)
 
 
-def desk_for(*answers: Job | NoJob | Decision) -> tuple[JobDesk, RecordedJobs, list[Any]]:
+def desk_for(*answers: Job | NoJob | Decision) -> tuple[JobDesk, RecordedJobs]:
     jobs = RecordedJobs(list(answers))
-    shown: list[Any] = []
-
-    def show(job: Job, result: Mapping[str, Any]) -> None:
-        shown.append((job.trial_number, dict(result)))
-
-    return JobDesk(jobs, show), jobs, shown
+    return JobDesk(jobs), jobs
 
 
 def never() -> None:
@@ -60,7 +55,7 @@ def ray_result(result: dict[str, Any], pid: int = 7) -> dict[str, Any]:
 
 
 def test_a_job_is_a_plain_config() -> None:
-    desk, _, _ = desk_for(job(3))
+    desk, _ = desk_for(job(3))
 
     assert JobSearcher(desk).suggest("a") == {
         "job": {
@@ -82,7 +77,7 @@ def test_no_job_now_and_no_job_ever_differ() -> None:
 
 
 def test_a_decision_is_passed_on() -> None:
-    desk, jobs, shown = desk_for(job(0), GO, STOP)
+    desk, jobs = desk_for(job(0), GO, STOP)
     scheduler = JobScheduler(desk, never)
     desk.take("a")
 
@@ -93,12 +88,11 @@ def test_a_decision_is_passed_on() -> None:
 
     assert decisions == [TrialScheduler.CONTINUE, TrialScheduler.STOP]
     assert jobs.told == [("report", 0, {"top1": 1}), ("report", 0, {"top1": 2})]
-    assert shown == [(0, {"top1": 1}), (0, {"top1": 2})]
     assert not desk.live
 
 
 def test_a_result_with_a_reason_is_a_failure() -> None:
-    desk, jobs, shown = desk_for(job(0))
+    desk, jobs = desk_for(job(0))
     desk.take("a")
 
     result = {"reason": "diverged", "message": None}
@@ -107,12 +101,11 @@ def test_a_result_with_a_reason_is_a_failure() -> None:
 
     assert decision == TrialScheduler.STOP
     assert jobs.told == [("fail", 0, "diverged", "")]
-    assert shown == [(0, result)]
     assert not desk.live
 
 
 def test_a_checkpoint_that_cannot_be_written_ends_the_run_and_not_the_trial() -> None:
-    desk, jobs, shown = desk_for(job(0))
+    desk, jobs = desk_for(job(0))
     desk.take("a")
 
     message = "trials/0000/000001000.pt: cannot be written (No space left on device)"
@@ -121,11 +114,11 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run_and_not_the_trial() ->
         desk.report("a", result, 1)
 
     assert caught.value.problems == (message,)
-    assert (jobs.told, shown) == ([], [])
+    assert jobs.told == []
 
 
 def test_work_that_returns_before_it_is_told_to_stop_has_failed() -> None:
-    desk, jobs, _ = desk_for(job(0))
+    desk, jobs = desk_for(job(0))
     desk.take("a")
 
     JobScheduler(desk, never).on_trial_complete(None, SimpleNamespace(trial_id="a"), {})
@@ -136,7 +129,7 @@ def test_work_that_returns_before_it_is_told_to_stop_has_failed() -> None:
 
 
 def test_work_that_was_told_to_stop_has_not_failed() -> None:
-    desk, jobs, _ = desk_for(job(0), STOP)
+    desk, jobs = desk_for(job(0), STOP)
     scheduler, trial = JobScheduler(desk, never), SimpleNamespace(trial_id="a")
     desk.take("a")
 
@@ -156,7 +149,7 @@ def test_work_that_was_told_to_stop_has_not_failed() -> None:
 def test_a_dead_process_is_told_from_an_error(
     tmp_path: Path, error: Exception, reason: str, message: str
 ) -> None:
-    desk, jobs, _ = desk_for(job(0))
+    desk, jobs = desk_for(job(0))
     desk.take("a")
     file = tmp_path / "error.pkl"
     file.write_bytes(cloudpickle.dumps(error))
@@ -169,7 +162,7 @@ def test_a_dead_process_is_told_from_an_error(
 
 def three_at_work() -> tuple[JobDesk, RecordedJobs]:
     """Return a desk whose jobs 0 and 1 run in processes 70 and 71; job 2 has not reported."""
-    desk, jobs, _ = desk_for(job(0), job(1), job(2), GO, GO)
+    desk, jobs = desk_for(job(0), job(1), job(2), GO, GO)
     for trial_id in "abc":
         desk.take(trial_id)
     desk.report("a", {"top1": 0}, pid=70)

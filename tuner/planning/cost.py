@@ -1,0 +1,112 @@
+"""What a search will cost: images, seconds and disk, before it starts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+# A forward pass beside a whole training step, forward and backward.
+EVALUATION_SHARE = 1 / 3
+# Two cores, 2026-11: Ray's start, then a process with torch for each slot, once a stage.
+START_S = 6.0
+CHECKPOINTS_KEPT = 3  # of a trial: the best and the newest two
+MEASURE_SHARE = 0.1  # of the search that follows
+LONGEST_MEASURE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What the stages are expected to take whose work is known beforehand.
+
+    Attributes:
+        measure_s: Seconds of the stage of that name, and so on.
+    """
+
+    measure_s: float
+    search_s: float
+    confirm_s: float
+
+    @property
+    def seconds(self) -> float:
+        """All of them together."""
+        return self.measure_s + self.search_s + self.confirm_s
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The training that a search asks for.
+
+    Attributes:
+        num_images: Training images, one epoch.
+        num_validation: Images of one evaluation.
+        report_samples: Images between two evaluations.
+        rungs: Lengths in images at which trials are compared, the last one the full length.
+        reduction_factor: One in this many goes on from each rung.
+        trials: Configurations tried.
+        confirm_runs: Full trainings of the confirm stage.
+        checkpoint_bytes: Size of one checkpoint.
+    """
+
+    num_images: int
+    num_validation: int
+    report_samples: int
+    rungs: Sequence[int]
+    reduction_factor: int
+    trials: int
+    confirm_runs: int
+    checkpoint_bytes: int
+
+    @property
+    def search_samples(self) -> int:
+        """Images that the trials train in all, where one in `reduction_factor` goes on."""
+        trials, samples = self.trials, 0
+        for before, length in pairwise((0, *self.rungs)):
+            samples += trials * (length - before)
+            trials = max(1, trials // self.reduction_factor)
+        return samples
+
+    @property
+    def confirm_samples(self) -> int:
+        """Images that the confirm runs train in all."""
+        return self.confirm_runs * self.rungs[-1]
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes of all checkpoints at the end, as long as nobody removes any."""
+        return (self.trials + self.confirm_runs) * CHECKPOINTS_KEPT * self.checkpoint_bytes
+
+    def search_s(self, images_per_s: float, slots: int) -> float:
+        """Seconds of the search stage; at its end one trial trains alone.
+
+        Args:
+            images_per_s: Of one trial, beside the others.
+            slots: Trials side by side.
+        """
+        last_stint = self.rungs[-1] - (0, *self.rungs)[-2]
+        alone = last_stint * (1 - 1 / slots) if self.trials > 1 else 0
+        samples = self.search_samples / min(slots, self.trials) + alone
+        return START_S + self._with_evaluations(samples) / images_per_s
+
+    def confirm_s(self, images_per_s: float, slots: int) -> float:
+        """Seconds of the confirm stage, which trains `slots` runs side by side."""
+        if not self.confirm_runs:
+            return 0.0
+        rounds = -(-self.confirm_runs // slots)
+        return START_S + self._with_evaluations(rounds * self.rungs[-1]) / images_per_s
+
+    def estimate(self, images_per_s: float, slots: int, *, is_measured: bool) -> Estimate:
+        """What the search will take; a speed that has been measured is not measured again."""
+        search_s = self.search_s(images_per_s, slots)
+        return Estimate(
+            measure_s=0.0 if is_measured else START_S + measure_budget_s(search_s),
+            search_s=search_s,
+            confirm_s=self.confirm_s(images_per_s, slots),
+        )
+
+    def _with_evaluations(self, samples: float) -> float:
+        """Training images that take as long as these with the evaluations between them."""
+        return samples * (1 + EVALUATION_SHARE * self.num_validation / self.report_samples)
+
+
+def measure_budget_s(search_s: float) -> float:
+    """The seconds that measuring may take before a search of `search_s`."""
+    return min(MEASURE_SHARE * search_s, LONGEST_MEASURE_S)

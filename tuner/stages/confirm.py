@@ -1,0 +1,44 @@
+"""Stage confirm: the best configurations again, in full, on fresh seeds; the mean decides."""
+
+from tuner.raytune.engine import RaySession
+from tuner.reporting.terminal import say_under
+from tuner.search_logic.confirm import confirm_jobs, confirm_points
+from tuner.stages.course import Course
+from tuner.stages.follow import counts_text, run_stage
+from tuner.study.record import Record
+
+
+def confirm(course: Course, record: Record, session: RaySession) -> Record | None:
+    """Trains the confirm runs that are not there yet and returns their record.
+
+    None where none are asked for.
+
+    Raises:
+        RunError: The search was lost; nothing finished is lost.
+    """
+    config = course.search.config
+    points = confirm_points(
+        record,
+        top=config.search.confirm_top,
+        num_seeds=config.search.confirm_seeds,
+        seed=config.train.seed,
+    )
+    if not points:
+        return None
+    full_length = course.work.rungs[-1]
+    runs = record.open_confirm()
+    jobs = confirm_jobs(
+        runs, points, total_samples=full_length, max_failures=config.search.max_failures
+    )
+    run_stage(
+        course,
+        session,
+        jobs,
+        runs,
+        stage="confirm",
+        rungs=[full_length],
+        expected_samples=len(points) * full_length,
+        num_trials=len(points),
+    )
+    say_under("confirm", f"{len(runs.trials)} runs: {counts_text(jobs)}")
+    return runs

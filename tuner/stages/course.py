@@ -1,0 +1,142 @@
+"""Before anything starts: what the machine can give, what will be trained, what it will cost."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tuner.data.prepare import PreparedData
+from tuner.planning.cost import Estimate, Work
+from tuner.planning.machine import Machine, look
+from tuner.planning.resources import Plan, plan_resources
+from tuner.raytune.engine import OnDashboard, check_address
+from tuner.reporting.terminal import bytes_text, duration_text, say, say_under
+from tuner.stages.look import look_at_speed
+from tuner.stages.opening import Search, shown_path
+from tuner.stages.speeds import recall
+from tuner.stages.work import count_images, plan_work
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """A search, and what is known of how it will go on this machine.
+
+    Attributes:
+        images_per_s: Of one trial beside the others; None where nobody has measured.
+        expected_s: What measure, search and confirm were expected to take when it was opened.
+    """
+
+    search: Search
+    machine: Machine
+    plan: Plan
+    work: Work
+    images_per_s: float | None = None
+    expected_s: float | None = None
+
+    @property
+    def on_dashboard(self) -> OnDashboard:
+        """Tells where Ray's dashboard is; None where it is not asked for."""
+        return say_dashboard if self.search.config.resources.dashboard else None
+
+    def with_images(self, data: PreparedData) -> "Course":
+        """The same with the images that are really there."""
+        counts = (len(data.train), len(data.validation), len(data.train.classes))
+        return replace(self, work=plan_work(self.search, *counts))
+
+
+def open_course(search: Search, *, is_dry_run: bool) -> Course:
+    """Returns and tells what the search will do here; nothing is started or written.
+
+    Raises:
+        SettingsError: There is no such model, or it cannot take such images.
+        DataError: There is no folder of images that can be listed.
+        ResourceError: The machine cannot give what is asked.
+    """
+    check_address()
+    machine = look()
+    plan = plan_trials(search, machine)
+    course = Course(search, machine, plan, plan_work(search, *count_images(search)))
+    for note in search.space.notes:
+        say(note)
+    say_plan(course)
+    return foresee(course, may_use_gpu=is_dry_run)
+
+
+def plan_trials(search: Search, machine: Machine, gpus_per_trial: float | None = None) -> Plan:
+    """Returns how trials share the machine.
+
+    Args:
+        search: Its settings decide.
+        machine: What there is.
+        gpus_per_trial: The measured share, in the place of "auto".
+
+    Raises:
+        ResourceError: The machine cannot give what is asked.
+    """
+    config = search.config
+    return plan_resources(
+        machine,
+        cpus_per_trial=config.resources.cpus_per_trial,
+        gpus_per_trial=gpus_per_trial or config.resources.gpus_per_trial,
+        max_concurrent=config.search.max_concurrent,
+        num_trials=config.search.trials,
+    )
+
+
+def foresee(course: Course, *, may_use_gpu: bool) -> Course:
+    """Returns the course with its time, told; without, where only a GPU could tell.
+
+    A look at the GPU takes a part of its memory as long as this process lives.
+    """
+    search, machine = course.search, course.machine
+    if known := recall(search, course.plan, machine):
+        plan = plan_trials(search, machine, known.gpus_per_trial)
+        speed, basis = known.images_per_s, f"by the speed measured on {known.measured_on}"
+    elif machine.gpus and not may_use_gpu:
+        say_under("time", "known after the measure stage")
+        return course
+    else:
+        plan, speed = course.plan, look_at_speed(search, course.plan.threads)
+        basis = "by the model's speed on random pixels; reading images comes on top"
+    estimate = course.work.estimate(speed, plan.slots, is_measured=known is not None)
+    say_estimate(estimate, basis)
+    return replace(course, expected_s=estimate.seconds, images_per_s=speed)
+
+
+def say_plan(course: Course) -> None:
+    """Prints what will be trained, and what each trial gets of the machine."""
+    search, plan, work = course.search, course.plan, course.work
+    config = search.config
+    lengths = [f"{length / work.num_images:g}" for length in work.rungs]
+    ends = f"rungs at {', '.join(lengths)} epochs" if len(lengths) > 1 else f"{lengths[0]} epochs"
+    names = ", ".join(map(str, search.possible_values("model.name")))
+    say_under(
+        "plan",
+        f"{work.trials} trials of {names} at {config.data.image_size} px, {ends} of "
+        f"{work.num_images} images",
+        f"confirm: the best {config.search.confirm_top} on {config.search.confirm_seeds} fresh "
+        f"seeds, {work.confirm_runs} runs",
+    )
+    share = f", {plan.gpus_per_trial:g} GPU" if plan.num_gpus else ""
+    say_under(
+        "machine",
+        f"{plan.slots} side by side, each with {plan.cpus_per_trial:g} CPU{share} and "
+        f"{plan.threads} torch {'thread' if plan.threads == 1 else 'threads'}",
+    )
+    say_under(
+        "disk", f"up to {bytes_text(work.disk_bytes)} of checkpoints in {shown_path(search.folder)}"
+    )
+
+
+def say_estimate(estimate: Estimate, basis: str) -> None:
+    """Prints what a search is expected to take, and how that is known."""
+    parts = {
+        "measure": estimate.measure_s,
+        "search": estimate.search_s,
+        "confirm": estimate.confirm_s,
+    }
+    told = ", ".join(f"{name} {duration_text(each)}" for name, each in parts.items() if each)
+    say_under("time", f"about {duration_text(estimate.seconds)}: {told}", basis)
+
+
+def say_dashboard(url: str, token_path: Path) -> None:
+    """Prints where Ray's dashboard is and how to get its login, never the login itself."""
+    say_under("dashboard", f"{url}, on this machine alone", f"its token: cat {token_path}")

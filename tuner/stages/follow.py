@@ -1,0 +1,121 @@
+"""The jobs of a stage on Ray, before everybody's eyes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from tuner.assemble import images_root
+from tuner.raytune.engine import RaySession, run_jobs
+from tuner.reporting.live import LiveView
+from tuner.search_logic.jobs import GO, Decision, Job, Jobs, NoJob
+from tuner.settings.config import Config
+from tuner.stages.course import Course
+from tuner.study.record import Record
+from tuner.trial import TrialContext, run_job
+
+
+def trial_context(course: Course, config: Config, stage: str) -> dict[str, Any]:
+    """Returns what all jobs of a stage share, as plain values."""
+    search = course.search
+    return asdict(
+        TrialContext(
+            run_folder=str(search.folder),
+            images_root=str(images_root(config, search.cache_root)),
+            config_json=config.to_json(),
+            threads=course.plan.threads,
+            stage=stage,
+        )
+    )
+
+
+def run_stage(
+    course: Course,
+    session: RaySession,
+    jobs: Jobs,
+    record: Record,
+    *,
+    stage: str,
+    rungs: Sequence[int],
+    expected_samples: int,
+    num_trials: int,
+) -> None:
+    """Works off the jobs, every slot busy, with a view of where they stand.
+
+    Args:
+        course: What is known of the search.
+        session: The Ray to work on.
+        jobs: What is to be done; nothing happens where it has been.
+        record: Of `jobs`.
+        stage: "search" or "confirm".
+        rungs: Lengths in images, the last one the full length.
+        expected_samples: Images of the whole stage.
+        num_trials: Trials or runs of the whole stage.
+
+    Raises:
+        RunError: Ray was lost too often, or the disk is full; nothing finished is lost.
+    """
+    if jobs.is_finished:
+        return
+    config, plan = course.search.config, course.plan
+    with LiveView(
+        record,
+        stage=stage,
+        rungs=rungs,
+        num_images=course.work.num_images,
+        expected_samples=expected_samples,
+        num_trials=num_trials,
+        slots=plan.slots,
+        parameters=record.parameters,
+        images_per_s=course.images_per_s,
+    ) as view:
+        run_jobs(
+            session,
+            plan,
+            FollowedJobs(jobs, record, view),
+            run_job,
+            trial_context(course, config, stage),
+            max_restarts=config.search.max_restarts,
+        )
+
+
+def counts_text(jobs: Jobs) -> str:
+    """Returns how many trials ended how, for people."""
+    return ", ".join(f"{count} {state}" for state, count in jobs.counts().items() if count)
+
+
+class FollowedJobs:
+    """Jobs whose every step is shown."""
+
+    def __init__(self, jobs: Jobs, record: Record, view: LiveView) -> None:
+        self._jobs = jobs
+        self._record = record
+        self._view = view
+
+    def next_job(self) -> Job | NoJob:
+        """Returns a job for a free slot, WAIT or END."""
+        job = self._jobs.next_job()
+        if isinstance(job, Job):
+            self._view.begin(job.trial_number, job.settings, job.start_samples)
+        return job
+
+    def report(self, job: Job, result: Mapping[str, Any]) -> Decision:
+        """Takes a result and returns whether the job goes on."""
+        decision = self._jobs.report(job, result)
+        trial = self._record.trials[job.trial_number]
+        if trial.state == "failed":  # its score is no number
+            self._view.fail(trial.number, trial.reason or "", trial.message or "", is_final=True)
+        else:
+            self._view.report(job.trial_number, result, goes_on=decision is GO)
+        return decision
+
+    def fail(self, job: Job, reason: str, message: str = "") -> None:
+        """Takes a failure; the job has ended."""
+        self._jobs.fail(job, reason, message)
+        is_final = self._record.trials[job.trial_number].state != "running"
+        self._view.fail(job.trial_number, reason, message, is_final=is_final)
+
+    def lost(self, jobs: Iterable[Job]) -> None:
+        """Takes jobs back that ended through no fault of theirs."""
+        taken_back = list(jobs)
+        self._jobs.lost(taken_back)
+        self._view.lost(job.trial_number for job in taken_back)

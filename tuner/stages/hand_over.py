@@ -1,0 +1,175 @@
+"""Stage hand over: leaderboard, confirm table, `best.yaml` and the model folder of the winner."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.data.prepare import PreparedData
+from tuner.errors import CheckpointError
+from tuner.files import write_json
+from tuner.handover import describe_winner, is_handed_over, write_best_yaml, write_model_folder
+from tuner.reporting.leaderboard import confirm_rows, leaderboard_rows, write_rows
+from tuner.reporting.terminal import duration_text, metric_text, say, say_under
+from tuner.settings.config import Config
+from tuner.stages.course import Course
+from tuner.stages.opening import Search, shown_path
+from tuner.study.confirmed import Confirmed, confirmed, describe_confirmed
+from tuner.study.record import Record, Report, TrialRecord
+from tuner.training.checkpoint import CheckpointFolder
+from tuner.trial import checkpoint_folder
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """The configuration that is handed over, and the training whose weights go with it.
+
+    Attributes:
+        trial: Of the search.
+        run: The best of its confirm runs; the trial itself where there is none.
+        report: The best of `run`.
+        checkpoints: Where those of `run` lie.
+        confirmed: What its confirm runs say; None without them.
+    """
+
+    trial: TrialRecord
+    run: TrialRecord
+    report: Report
+    checkpoints: Path
+    confirmed: Confirmed | None
+
+
+def hand_over(course: Course, data: PreparedData, record: Record, runs: Record | None) -> Winner:
+    """Writes what the search leaves behind, and returns the winner.
+
+    Raises:
+        CheckpointError: The winner's weights cannot be read; `best.yaml` is there all the same.
+    """
+    search = course.search
+    ranking = write_tables(search, course.work.rungs, record, runs)
+    winner = choose(search, record, runs, ranking)
+    config = search.config.with_overrides(winner.run.settings)
+    described = describe_winner(
+        config,
+        winner.report,
+        classes=data.train.classes,
+        data_fingerprint=data.fingerprint,
+        threads=winner.report["threads"],
+        device=winner.report["device"],
+        trial_number=winner.trial.number,
+    )
+    if winner.confirmed:
+        described["confirmed"] = describe_confirmed(record, winner.confirmed)
+    write_winner(search, winner, described, config)
+    return winner
+
+
+def write_tables(
+    search: Search, rungs: Sequence[int], record: Record, runs: Record | None
+) -> Sequence[Confirmed]:
+    """Writes `leaderboard.csv` and `confirm.csv`; returns the confirmed, the best first."""
+    ranking = confirmed(record, runs) if runs else []
+    parameters = list(search.space.parameters)
+    rows = leaderboard_rows(record, search.config, rungs, parameters, ranking)
+    write_rows(search.folder / "leaderboard.csv", rows)
+    if runs and runs.trials:
+        write_rows(search.folder / "confirm.csv", confirm_rows(record, runs, parameters))
+    return ranking
+
+
+def choose(
+    search: Search, record: Record, runs: Record | None, ranking: Sequence[Confirmed]
+) -> Winner:
+    """The confirmed configuration with the best mean, or the best trial where none is confirmed."""
+    first = ranking[0] if ranking else None
+    trial = record.trials[first.trial_number] if first else record.ranked()[0]
+    source, run, stage = record, trial, "search"
+    if runs and first:
+        source, run, stage = runs, first.best_run(record.direction), "confirm"
+    report = source.best_report(run.number)
+    assert report is not None
+    checkpoints = checkpoint_folder(search.folder, stage, run.number)
+    return Winner(trial, run, report, checkpoints, first)
+
+
+def write_winner(
+    search: Search, winner: Winner, described: Mapping[str, Any], config: Config
+) -> None:
+    """Writes `best.yaml` and `best/`, unless they hold this winner already."""
+    if is_handed_over(search.folder, described):
+        return
+    best_yaml = search.folder / "best.yaml"
+    try:
+        weights = CheckpointFolder(winner.checkpoints, say).load(winner.report["samples_seen"])
+    except CheckpointError as error:
+        write_best_yaml(best_yaml, described)
+        raise CheckpointError(f"{error}; train it again: {retrain_command(search)}") from error
+    write_model_folder(search.folder / "best", weights["model"], described, config)
+    write_best_yaml(best_yaml, described)
+
+
+def retrain_command(search: Search) -> str:
+    """The command that trains the winner again."""
+    return f"python -m tuner.retrain config={shown_path(search.folder / 'best.yaml')}"
+
+
+def sum_up(
+    course: Course,
+    winner: Winner,
+    record: Record,
+    runs: Record | None,
+    times: Mapping[str, float],
+) -> None:
+    """Prints and writes, as `summary.json`, what was found and what it cost.
+
+    Args:
+        course: What had been expected of it.
+        winner: What is handed over.
+        record: Its trials.
+        runs: Its confirm runs.
+        times: The seconds of each stage, in this start of the search.
+    """
+    search, metric = course.search, record.metric
+    score = metric_text(metric, winner.report[metric])
+    told = f"trial {winner.trial.number}: {score} at epoch {winner.report['epoch']:g}"
+    if winner.confirmed:
+        told = f"trial {winner.trial.number}: {confirmed_text(metric, winner.confirmed)}"
+        first = record.best_score(winner.trial.number)
+        told += f"; {metric_text(metric, first)} in the search"
+    say_under("best", told, *(f"{key} = {value}" for key, value in winner.trial.settings.items()))
+    trained = [*record.trials, *(runs.trials if runs else ())]
+    num_samples = sum(trial.samples_seen for trial in trained)
+    planned = sum(times.get(stage, 0) for stage in ("measure", "search", "confirm"))
+    compared = f"; {duration_text(course.expected_s)} expected" if course.expected_s else ""
+    say_under(
+        "cost",
+        ", ".join(f"{stage} {duration_text(each)}" for stage, each in times.items()),
+        f"measure, search and confirm: {duration_text(planned)}{compared}",
+        f"{num_samples:,} images trained in {len(trained)} trainings",
+    )
+    say_under("files", f"{shown_path(search.folder)}: {', '.join(files_of(search.folder))}")
+    say(f"retrain   {retrain_command(search)}")
+    write_json(
+        search.folder / "summary.json",
+        {
+            "trial_number": winner.trial.number,
+            "confirmed": describe_confirmed(record, winner.confirmed) if winner.confirmed else None,
+            "seconds": {stage: round(each, 2) for stage, each in times.items()},
+            "expected_s": course.expected_s and round(course.expected_s, 1),
+            "images_trained": num_samples,
+            "trainings": len(trained),
+        },
+    )
+
+
+def confirmed_text(metric: str, found: Confirmed) -> str:
+    """Mean and spread over the seeds, for people."""
+    spread = "" if found.spread is None else f" ± {metric_text(metric, found.spread, unit=False)}"
+    seeds = "seed" if len(found.scores) == 1 else "seeds"
+    return f"{metric_text(metric, found.mean)}{spread} over {len(found.scores)} fresh {seeds}"
+
+
+def files_of(folder: Path) -> list[str]:
+    """The names of what a person may want to open."""
+    names = ("leaderboard.csv", "confirm.csv", "throughput.csv", "best.yaml", "best")
+    return [name for name in names if (folder / name).exists()]

@@ -1,0 +1,48 @@
+"""A first look at a model's speed, where nobody has measured."""
+
+from collections.abc import Generator, Iterable
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tuner.assemble import build_recipe, build_state
+from tuner.data.augment import stored_size_px
+from tuner.data.index import ImageIndex
+from tuner.stages.opening import Search
+from tuner.training.speed import time_steps
+
+LOOK_S = 0.5
+
+
+class RandomPixels:
+    """Batches of random pixels: what a loader gives, at no cost."""
+
+    def __init__(self, size_px: int) -> None:
+        self._size_px = size_px
+
+    def batches(
+        self, split: str, positions: Iterable[NDArray[np.int64]]
+    ) -> Generator[torch.Tensor, None, None]:
+        """Yields one uint8 tensor (n, size, size, 3) for each array of positions."""
+        for each in positions:
+            shape = (len(each), self._size_px, self._size_px, 3)
+            yield torch.randint(256, shape, dtype=torch.uint8)
+
+
+def look_at_speed(search: Search, threads: int) -> float:
+    """Returns images a second of one trial alone on random pixels, timed in this process."""
+    config = search.largest_step()
+    torch.set_num_threads(threads)
+    num_images = config.train.batch_size
+    names = [str(number) for number in range(num_images)]
+    index = ImageIndex.from_paths("train", Path(), ("a", "b"), names, [0] * num_images)
+    speed = time_steps(
+        build_state(config, num_classes=len(index.classes)),
+        loader=RandomPixels(stored_size_px(config.augment.crop, config.data.image_size)),
+        train=index,
+        recipe=build_recipe(config, num_images),
+        seconds=LOOK_S,
+    )
+    return speed.images_per_s

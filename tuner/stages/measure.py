@@ -1,0 +1,132 @@
+"""Stage measure: the throughput settings, by real training steps side by side."""
+
+import time
+from dataclasses import replace
+from datetime import date
+from typing import Any
+
+from tuner.files import write_text
+from tuner.planning.cost import measure_budget_s
+from tuner.planning.resources import Plan
+from tuner.planning.throughput import Choice, candidates, choose, trials_per_gpu
+from tuner.probe import measure_speed
+from tuner.raytune.engine import RaySession
+from tuner.raytune.measure import probes
+from tuner.reporting.terminal import counting, say_under
+from tuner.settings.config import flatten
+from tuner.stages.course import Course, plan_trials
+from tuner.stages.follow import trial_context
+from tuner.stages.speeds import Speeds, recall, remember
+
+SHARE_WINDOW_S = 2.0
+MOST_TRIALS_PER_GPU = 8
+NO_SPEED_BUDGET_S = 20.0
+
+
+def measure(
+    course: Course, fingerprint: str, session: RaySession, *, may_recall: bool = True
+) -> Course:
+    """Returns the course with the throughput settings pinned, and writes `throughput.csv`.
+
+    What is remembered of this machine and these images is not measured again, unless asked to.
+
+    Raises:
+        RunError: No setting can be measured.
+    """
+    search = course.search
+    known = recall(search, course.plan, course.machine) if may_recall else None
+    if known and known.data_fingerprint == fingerprint:
+        say_under("measure", f"{told(known)}, as measured on {known.measured_on}")
+    elif search.space.throughput or is_share_open(course):
+        known = measure_speeds(course, fingerprint, session)
+        remember(search, course.plan, course.machine, known)
+        say_under("measure", told(known))
+    else:
+        say_under("measure", "nothing to choose: the space has no throughput settings")
+        return course
+    write_text(search.folder / "throughput.csv", known.table)
+    return replace(
+        course,
+        search=search.with_settings(known.pinned),
+        plan=plan_trials(search, course.machine, known.gpus_per_trial),
+        images_per_s=known.images_per_s,
+    )
+
+
+def is_share_open(course: Course) -> bool:
+    """Says whether the share of a GPU that a trial gets is left to be measured."""
+    asked = course.search.config.resources.gpus_per_trial
+    return isinstance(asked, str) and course.plan.num_gpus > 0
+
+
+def measure_speeds(course: Course, fingerprint: str, session: RaySession) -> Speeds:
+    """Returns the fastest settings, and what a table of all of them says."""
+    search = course.search
+    share = find_gpu_share(course, session) if is_share_open(course) else None
+    plan = plan_trials(search, course.machine, share)
+    settings, notes = candidates(search.space.throughput, flatten(search.config))
+    for note in notes:
+        say_under("measure", note)
+    # On a GPU nobody has looked at the speed before.
+    budget_s = NO_SPEED_BUDGET_S
+    if course.images_per_s:
+        budget_s = measure_budget_s(course.work.search_s(course.images_per_s, plan.slots))
+    with (
+        counting("measure") as progress,
+        probes(session, plan, measure_speed, context(course, plan)) as found,
+    ):
+        choice = choose(
+            settings,
+            found.measure,
+            budget_s=budget_s,
+            clock=time.monotonic,
+            progress=progress,
+        )
+    return Speeds(
+        pinned=dict(choice.pinned.settings),
+        images_per_s=choice.images_per_s_each,
+        gpus_per_trial=share,
+        data_fingerprint=fingerprint,
+        measured_on=date.today().isoformat(),
+        table=write_csv(choice.rows),
+    )
+
+
+def context(course: Course, plan: Plan) -> dict[str, Any]:
+    """Returns what the probes share: trials of the space's largest step."""
+    config = course.search.largest_step()
+    return trial_context(replace(course, plan=plan), config, "search")
+
+
+def told(known: Speeds) -> str:
+    """Returns what was found, for people."""
+    pinned = [f"{key}={value}" for key, value in known.pinned.items()]
+    if known.gpus_per_trial is not None:
+        pinned.append(f"resources.gpus_per_trial={known.gpus_per_trial:g}")
+    return f"{' '.join(pinned)}: {known.images_per_s:.0f} images/s a trial"
+
+
+def find_gpu_share(course: Course, session: RaySession) -> float:
+    """Returns the share of one card at which trials side by side train most images/s in all."""
+    search, machine = course.search, course.machine
+    most = max(1, int(machine.cpus / course.plan.num_gpus))
+    most = min(most, MOST_TRIALS_PER_GPU, search.config.search.trials)
+    plan = replace(course.plan, gpus_per_trial=1 / most, threads=1, cpus_per_trial=1.0)
+    with probes(session, plan, measure_speed, context(course, plan), num_probes=most) as found:
+
+        def measure_shared(num_trials: int) -> float | None:
+            results = found.measure({}, SHARE_WINDOW_S, num_side_by_side=num_trials)
+            if any(result.get("reason") for result in results):
+                return None
+            return sum(result["images_per_s"] for result in results)
+
+        alone = found.measure({}, SHARE_WINDOW_S, num_side_by_side=1)[0]
+        if alone.get("reason"):
+            return 1.0  # told by the measurement that follows
+        num_trials = trials_per_gpu(
+            measure_shared,
+            peak_memory_bytes=alone["peak_memory_bytes"],
+            card_memory_bytes=min(gpu.memory_bytes for gpu in machine.gpus),
+            most=most,
+        )
+    return 1 / num_trials

@@ -1,0 +1,105 @@
+"""What a search is: its space, its name, its folder. Imports nothing heavy."""
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from tuner.cli import default_run_name
+from tuner.errors import StudyError
+from tuner.search_logic.rungs import rung_lengths
+from tuner.settings.config import Config, flatten
+from tuner.settings.load import Space, load_space
+from tuner.settings.space import ChoiceSpec, edge_values
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """One search: what is searched, in which folder.
+
+    Attributes:
+        name: The name of its folder and of its study.
+        cache_root: Where generated images and measured speeds are kept for other searches.
+    """
+
+    space: Space
+    name: str
+    folder: Path
+    cache_root: Path
+
+    @property
+    def config(self) -> Config:
+        """The settings of the space, which a trial's own go over."""
+        return self.space.config
+
+    def possible_values(self, key: str) -> tuple[Any, ...]:
+        """The bounds or choices of a searched key, or the one value of a fixed one."""
+        searched = self.space.parameters.get(key)
+        return edge_values(searched) if searched else (flatten(self.config)[key],)
+
+    def largest_step(self) -> Config:
+        """The settings whose steps are the largest: what is timed to know the speed of a trial."""
+        first = {
+            key: spec.choices[0]
+            for key, spec in self.space.parameters.items()
+            if isinstance(spec, ChoiceSpec)
+        }
+        largest = max(self.possible_values("train.batch_size"))
+        return self.config.with_overrides(first | {"train.batch_size": largest})
+
+    def with_settings(self, overrides: dict[str, Any]) -> "Search":
+        """The same search, some settings of its space fixed."""
+        return replace(
+            self, space=replace(self.space, config=self.config.with_overrides(overrides))
+        )
+
+    def rungs(self, num_images: int) -> tuple[int, ...]:
+        """The lengths, in images, at which trials are compared."""
+        config = self.config
+        reports_to_grace = round(config.grace_epochs / config.report_epochs)
+        return rung_lengths(
+            reports_to_grace * config.report_samples(num_images),  # a report falls due at each rung
+            config.train.epochs * num_images,
+            config.search.reduction_factor,
+        )
+
+
+def open_search(
+    space_name: str, overrides: list[str], *, name: str | None, output: str, resume: str
+) -> Search:
+    """The search that the arguments mean, its settings checked.
+
+    Raises:
+        SettingsError: One line for each mistake.
+        StudyError: `resume` is "must", and there is nothing to go on with.
+    """
+    space = load_space(space_name, overrides)
+    name = name or default_run_name(space, overrides)
+    root = Path(output).absolute()
+    if resume == "never":
+        name = next(free for free in fresh_names(name) if not has_begun(root / free))
+    if resume == "must" and not has_begun(root / name):
+        raise StudyError(
+            f"resume: there is no search to go on with ({root / name}); use resume=auto"
+        )
+    cache_root = Path(space.config.data.cache_root or root / ".cache")
+    return Search(space, name, root / name, cache_root)
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether a search was begun in `folder`; a refused start does not count."""
+    return (folder / "study.journal").exists()
+
+
+def fresh_names(name: str) -> Iterator[str]:
+    """The name, then the name with -2, -3 … behind it."""
+    yield name
+    yield from (f"{name}-{number}" for number in count(2))
+
+
+def shown_path(path: Path) -> str:
+    """A path as a person would type it here."""
+    here = Path.cwd()
+    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))

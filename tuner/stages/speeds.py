@@ -1,0 +1,82 @@
+"""Measured speeds, remembered for this machine and this data set."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from tuner.files import write_json
+from tuner.planning.environment import processor, versions
+from tuner.planning.machine import Machine
+from tuner.planning.resources import Plan
+from tuner.settings.space import spec_to_plain
+from tuner.stages.opening import Search
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """What the measure stage has found.
+
+    Attributes:
+        pinned: The throughput settings that all trials get.
+        images_per_s: Of one trial beside the others.
+        gpus_per_trial: The share that trains most images/s; None where it was not searched.
+        data_fingerprint: Of the images.
+        measured_on: The day, as 2026-11-30.
+        table: The text of `throughput.csv`.
+    """
+
+    pinned: dict[str, Any]
+    images_per_s: float
+    gpus_per_trial: float | None
+    data_fingerprint: str
+    measured_on: str
+    table: str
+
+
+def recall(search: Search, plan: Plan, machine: Machine) -> Speeds | None:
+    """Returns what was measured for such a search on such a machine; None where nothing is known.
+
+    The images may have changed since: their fingerprint tells.
+    """
+    try:
+        text = memory_path(search, plan, machine).read_text(encoding="utf-8")
+        return TypeAdapter(Speeds).validate_json(text)
+    except (OSError, ValidationError):
+        return None  # nothing there, or damaged: it is measured again
+
+
+def remember(search: Search, plan: Plan, machine: Machine, speeds: Speeds) -> None:
+    """Keeps what was measured for the next search of this kind."""
+    path = memory_path(search, plan, machine)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, asdict(speeds))
+
+
+def memory_path(search: Search, plan: Plan, machine: Machine) -> Path:
+    """Returns the file for all that the speed depends on but the content of the images."""
+    known = json.dumps(what_decides(search, plan, machine), sort_keys=True)
+    return search.cache_root / "throughput" / f"{sha256(known.encode()).hexdigest()[:16]}.json"
+
+
+def what_decides(search: Search, plan: Plan, machine: Machine) -> Mapping[str, Any]:
+    """Returns what the speed of a trial depends on, as plain values."""
+    config = search.largest_step()
+    return {
+        "processor": processor(),
+        "versions": versions(),
+        "machine": asdict(machine) | {"memory_bytes": 0, "shm_free_bytes": 0},
+        "plan": asdict(plan),
+        "gpus_per_trial": config.resources.gpus_per_trial,
+        "data": config.data.model_dump(exclude={"cache_root"}),
+        "augment": config.augment.model_dump(),
+        "loader": config.loader.model_dump(),
+        "model": config.model.model_dump(),
+        "train": config.train.model_dump(include={"batch_size", "accumulate_steps", "precision"}),
+        "optim": config.optim.name,
+        "throughput": {key: spec_to_plain(spec) for key, spec in search.space.throughput.items()},
+    }
