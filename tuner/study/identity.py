@@ -17,16 +17,17 @@ from tuner.study.journal import EventJournal
 
 
 def check_name(storage: JournalStorage, name: str, run_folder: Path) -> None:
-    """Checks that the journal is empty or holds the search of that name.
+    """Checks that the journal is empty or holds the search of that name, its oldest study.
 
     Raises:
         StudyError: It holds another search: the folder was renamed.
     """
-    held = {study.study_name for study in storage.get_all_studies()}
-    if held and name not in held:
+    studies = storage.get_all_studies()
+    held = min(studies, key=lambda study: study._study_id).study_name if studies else name
+    if held != name:
         raise StudyError(
-            f"{run_folder}: holds the search {min(held)!r}, not {name!r}; "
-            f"call the folder {min(held)!r} again, or use another name=…"
+            f"{run_folder}: holds the search {held!r}, not {name!r}; "
+            f"call the folder {held!r} again, or use another name=…"
         )
 
 

@@ -2,7 +2,6 @@
 
 import json
 import tempfile
-from collections.abc import Iterator
 from itertools import count, cycle
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,6 @@ from tests.unit.search_logic.conftest import Search, check, run_to_the_end
 from tuner.search_logic.jobs import END, STOP, WAIT, Job, NoJob, Scheduler
 from tuner.search_logic.sampling import Sampler
 from tuner.study.record import JOURNAL_NAME
-
-
-@pytest.fixture
-def quick_path() -> Iterator[Path]:
-    """A folder in memory where there is one: the fsyncs of a busy disk take most of the time."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
-        yield Path(folder)
 
 
 def journal(search: Search) -> list[dict[str, Any]]:

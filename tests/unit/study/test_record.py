@@ -4,8 +4,7 @@ import json
 import os
 import resource
 import shutil
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,36 +14,12 @@ import optuna
 import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
+from tests.unit.study.conftest import SETTINGS, open_record, plain_trials
 from tuner.errors import RunError, StudyError
-from tuner.settings.space import ChoiceSpec, FloatSpec, IntSpec, ParameterSpec
+from tuner.settings.space import ChoiceSpec, FloatSpec, IntSpec
 from tuner.study.record import JOURNAL_NAME, Record, TrialRecord
-
-SPACE: Mapping[str, ParameterSpec] = {
-    "optim.lr": FloatSpec(1e-3, 1.0, log=True),
-    "train.batch_size": ChoiceSpec((32, 64)),
-}
-SETTINGS = {"optim.lr": 0.1, "train.batch_size": 64}
-
-
-def open_record(folder: Path, **changes: Any) -> Record:
-    asked: dict[str, Any] = {
-        "name": "small",
-        "metric": "top1",
-        "direction": "maximize",
-        "parameters": SPACE,
-        "data_fingerprint": "f00d",
-        "settings_plain": {"train.epochs": 9},
-    }
-    folder.mkdir(exist_ok=True)
-    return Record.open(folder, **{**asked, **changes})
-
-
-def plain_trials(folder: Path) -> list[FrozenTrial]:
-    """What anyone sees who opens the journal with Optuna alone."""
-    storage = JournalStorage(JournalFileBackend(str(folder / JOURNAL_NAME)))
-    return optuna.load_study(study_name="small", storage=storage).trials
 
 
 def play_every_kind_of_event(record: Record) -> Iterator[Sequence[TrialRecord]]:
@@ -66,14 +41,6 @@ def play_every_kind_of_event(record: Record) -> Iterator[Sequence[TrialRecord]]:
     yield list(record.trials)
     record.end_all([2, 3], "stopped")
     yield list(record.trials)
-
-
-@pytest.fixture
-def quick_path() -> Iterator[Path]:
-    """A folder in memory where there is one: the fsyncs of a busy disk take most of the time."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
-        yield Path(folder)
 
 
 def test_a_journal_cut_at_any_byte_opens_and_loses_at_most_its_last_event(quick_path: Path) -> None:
