@@ -31,10 +31,12 @@ class Search:
         max_failures: int = 1,
         specs: Mapping[str, ParameterSpec] = SPACE,
         direction: str = "maximize",
+        points: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self.folder = folder
         self._record_settings: dict[str, Any] = {"parameters": specs, "direction": direction}
         self._settings: dict[str, Any] = {
+            "points": points,
             "trials": trials,
             "sampler": sampler,
             "scheduler": scheduler,

@@ -220,6 +220,40 @@ def test_a_used_up_space_ends_the_search_and_says_so(tmp_path: Path) -> None:
     assert len(search.record.trials) == 3
 
 
+POINTS = [{"optim.lr": rate, "train.batch_size": 32} for rate in (0.3, 0.1, 0.2)]
+
+
+def proposed(search: Search) -> list[Mapping[str, Any]]:
+    """The settings of every trial, once the search has ended."""
+    run_to_the_end(search)
+    return [trial.settings for trial in search.record.trials]
+
+
+def test_given_points_come_first_and_count_as_trials(tmp_path: Path) -> None:
+    without = proposed(Search(tmp_path / "without", trials=5))
+    given = proposed(Search(tmp_path / "given", trials=5, points=POINTS))
+    assert given == [*POINTS, *without[3:]]
+    search = Search(tmp_path / "few", trials=2, points=POINTS)
+    assert proposed(search) == POINTS[:2]
+    assert search.jobs.is_finished
+
+
+def test_a_point_is_tried_once_though_it_is_given_twice(tmp_path: Path) -> None:
+    search = Search(tmp_path, trials=4, points=[*POINTS, POINTS[0]])
+    settings = proposed(search)
+    assert settings[:3] == POINTS
+    assert settings[3] not in POINTS
+
+
+def test_points_given_later_are_tried_where_they_have_not_been(tmp_path: Path) -> None:
+    search = Search(tmp_path, trials=2, points=POINTS[1:])
+    run_to_the_end(search)
+    search.restart(trials=4, points=POINTS)
+    settings = proposed(search)
+    assert settings[:3] == [*POINTS[1:], POINTS[0]]
+    assert len(settings) == 4
+
+
 def fail_all_attempts(search: Search, num_trials: int, message: str) -> None:
     for _ in range(2 * num_trials):
         search.jobs.fail(search.next_job(), "error", message)
@@ -293,11 +327,9 @@ def test_the_model_sees_scores_at_the_highest_rung_that_has_enough(tmp_path: Pat
 
 
 def test_the_model_takes_over_after_the_start_up(tmp_path: Path) -> None:
-    def proposed(sampler: Sampler) -> list[Mapping[str, Any]]:
-        search = Search(tmp_path / sampler, trials=12, sampler=sampler, scheduler="none")
-        run_to_the_end(search)
-        return [trial.settings for trial in search.record.trials]
+    def proposed_by(sampler: Sampler) -> list[Mapping[str, Any]]:
+        return proposed(Search(tmp_path / sampler, trials=12, sampler=sampler, scheduler="none"))
 
-    tpe, qmc = proposed("tpe"), proposed("qmc")
+    tpe, qmc = proposed_by("tpe"), proposed_by("qmc")
     assert tpe[:10] == qmc[:10]
     assert tpe[10] != qmc[10]
