@@ -4,20 +4,24 @@ import csv
 import random
 import time
 from pathlib import Path
+from statistics import fmean, stdev
 from subprocess import Popen
 
 import optuna
+import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from tests.integration.conftest import Command
+from tuner.settings.text import read_yaml
 
 SEARCH = ("space=tiny.yaml", "data.root=images", "search.max_concurrent=1")
 TIMES = ("seconds", "images_per_s")
 
 
-def leaderboard(folder: Path) -> list[dict[str, str]]:
-    with (folder / "leaderboard.csv").open(encoding="utf-8", newline="") as file:
+def table(folder: Path, name: str = "leaderboard.csv") -> list[dict[str, str]]:
+    """Return the rows of a table, times excepted."""
+    with (folder / name).open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     return [{key: row[key] for key in row if key not in TIMES} for row in rows]
 
@@ -25,6 +29,12 @@ def leaderboard(folder: Path) -> list[dict[str, str]]:
 def num_events(folder: Path) -> int:
     journal = folder / "study.journal"
     return journal.read_bytes().count(b"\n") if journal.exists() else 0
+
+
+def num_events_of_search(folder: Path) -> int:
+    """Return how many lines the journal had when the confirm study was begun."""
+    lines = (folder / "study.journal").read_text().splitlines()
+    return next(number for number, line in enumerate(lines) if f"{folder.name}.confirm" in line)
 
 
 def kill_after_events(process: Popen[str], folder: Path, count: int) -> None:
@@ -40,20 +50,22 @@ def test_a_killed_search_ends_as_one_that_was_not_and_its_winner_repeats(command
     whole, torn = command.folder / "results" / "whole", command.folder / "results" / "torn"
     done = command.run("search", *SEARCH, "name=whole")
     assert (done.returncode, done.stderr) == (0, "")
+    search_events = num_events_of_search(whole)
     moments = random.Random(1)
-    begun = 0
-    for _ in range(2):
+    in_search = sorted(moments.sample(range(8, search_events), 2))
+    in_confirm = moments.randrange(search_events + 3, num_events(whole) - 3)
+    for moment in (*in_search, in_confirm):
         process = command.start("search", *SEARCH, "name=torn")
-        begun += moments.randint(8, 24)
-        kill_after_events(process, torn, begun)
+        kill_after_events(process, torn, moment)
     done = command.run("search", *SEARCH, "name=torn")
     assert (done.returncode, done.stderr) == (0, "")
-    assert leaderboard(torn) == leaderboard(whole)
+    assert table(torn) == table(whole)
+    assert table(torn, "confirm.csv") == table(whole, "confirm.csv")
     assert (torn / "best" / "model.safetensors").read_bytes() == (
         whole / "best" / "model.safetensors"
     ).read_bytes()
 
-    rows = leaderboard(whole)
+    rows = table(whole)
     assert sorted(int(row["trial_number"]) for row in rows) == list(range(7))
     assert {row["state"] for row in rows} == {"complete", "stopped"}
     assert list(rows[0])[-3:] == ["optim.lr", "train.batch_size", "optim.weight_decay"]
@@ -67,14 +79,37 @@ def test_a_killed_search_ends_as_one_that_was_not_and_its_winner_repeats(command
     before = (torn / "best.yaml").read_bytes()
     again = command.run("search", *SEARCH, "name=torn", "resume=must")
     assert again.returncode == 0
-    assert leaderboard(torn) == rows
+    assert table(torn) == rows
     assert (torn / "best.yaml").read_bytes() == before
     study = optuna.load_study(
         study_name="whole",
         storage=JournalStorage(JournalFileBackend(str(whole / "study.journal"))),
     )
     assert study.metric_names == ["top1"]
-    assert study.best_value == float(rows[0]["top1"])
+    assert study.best_value == max(float(row["top1"]) for row in rows if row["top1"])
+
+
+def test_more_seeds_later_train_the_missing_runs_alone(command: Command) -> None:
+    folder = command.folder / "results" / "tiny"
+    quick = (*SEARCH, "name=tiny", "search.trials=3", "train.epochs=3")
+    assert command.run("search", *quick, "search.confirm_seeds=1").returncode == 0
+    before = table(folder, "confirm.csv")
+    done = command.run("search", *quick, "search.confirm_seeds=3")
+    assert (done.returncode, done.stderr) == (0, "")
+    runs = table(folder, "confirm.csv")
+    assert runs[:2] == before
+    assert [(run["trial_number"], run["seed"]) for run in runs] == [
+        (before[place]["trial_number"], str(seed)) for seed in (1, 2, 3) for place in (0, 1)
+    ]
+    winner = table(folder)[0]
+    scores = [float(run["top1"]) for run in runs if run["trial_number"] == winner["trial_number"]]
+    assert float(winner["confirmed_mean"]) == pytest.approx(fmean(scores))
+    assert float(winner["confirmed_spread"]) == pytest.approx(stdev(scores))
+    best = read_yaml(folder / "best.yaml")
+    assert best["confirmed"]["scores"] == scores
+    assert best["confirmed"]["mean"] == float(winner["confirmed_mean"])
+    assert best["result"]["top1"] == max(scores)
+    assert best["settings"]["train"]["seed"] == 1 + scores.index(max(scores))
 
 
 def test_an_interrupted_search_says_with_which_command_it_goes_on(command: Command) -> None:

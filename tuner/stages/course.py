@@ -96,7 +96,8 @@ def foresee(course: Course, *, may_use_gpu: bool) -> Course:
     else:
         plan, speed = course.plan, look_at_speed(search, course.plan.threads)
         basis = "by the model's speed on random pixels; reading images comes on top"
-    estimate = course.work.estimate(speed, plan.slots, is_measured=known is not None)
+    has_to_measure = known is None and bool(search.space.throughput)
+    estimate = course.work.estimate(speed, plan.slots, has_to_measure=has_to_measure)
     say_estimate(estimate, basis)
     return replace(course, expected_s=estimate.seconds, images_per_s=speed)
 

@@ -9,11 +9,11 @@ from tuner.data.prepare import PreparedData
 from tuner.errors import CheckpointError
 from tuner.files import write_json
 from tuner.handover import describe_winner, is_handed_over, write_best_yaml, write_model_folder
-from tuner.reporting.leaderboard import confirm_rows, leaderboard_rows, write_rows
 from tuner.reporting.terminal import duration_text, metric_text, say, say_under
 from tuner.settings.config import Config
 from tuner.stages.course import Course
 from tuner.stages.opening import Search, shown_path
+from tuner.stages.tables import write_confirm_table, write_leaderboard
 from tuner.study.confirmed import Confirmed, confirmed, describe_confirmed
 from tuner.study.record import Record, Report, TrialRecord
 from tuner.training.checkpoint import CheckpointFolder
@@ -46,7 +46,10 @@ def hand_over(course: Course, data: PreparedData, record: Record, runs: Record |
         CheckpointError: The winner's weights cannot be read; `best.yaml` is there all the same.
     """
     search = course.search
-    ranking = write_tables(search, course.work.rungs, record, runs)
+    ranking = confirmed(record, runs) if runs else []
+    write_leaderboard(course, record, ranking)
+    if runs:
+        write_confirm_table(course, record, runs)
     winner = choose(search, record, runs, ranking)
     config = search.config.with_overrides(winner.run.settings)
     described = describe_winner(
@@ -62,19 +65,6 @@ def hand_over(course: Course, data: PreparedData, record: Record, runs: Record |
         described["confirmed"] = describe_confirmed(record, winner.confirmed)
     write_winner(search, winner, described, config)
     return winner
-
-
-def write_tables(
-    search: Search, rungs: Sequence[int], record: Record, runs: Record | None
-) -> Sequence[Confirmed]:
-    """Writes `leaderboard.csv` and `confirm.csv`; returns the confirmed, the best first."""
-    ranking = confirmed(record, runs) if runs else []
-    parameters = list(search.space.parameters)
-    rows = leaderboard_rows(record, search.config, rungs, parameters, ranking)
-    write_rows(search.folder / "leaderboard.csv", rows)
-    if runs and runs.trials:
-        write_rows(search.folder / "confirm.csv", confirm_rows(record, runs, parameters))
-    return ranking
 
 
 def choose(

@@ -14,6 +14,7 @@ from tuner.settings.text import yaml_text
 from tuner.stages.course import Course
 from tuner.stages.follow import counts_text, run_stage
 from tuner.stages.opening import Search
+from tuner.stages.tables import write_leaderboard
 from tuner.study.record import Record
 
 
@@ -63,7 +64,7 @@ def open_jobs(search: Search, record: Record, num_images: int) -> Jobs:
 
 
 def train_trials(course: Course, record: Record, session: RaySession) -> None:
-    """Trains the trials, every slot busy, until no job is left.
+    """Trains the trials, every slot busy, until no job is left, and writes the leaderboard.
 
     Raises:
         RunError: No trial has a score, or the search was lost; nothing finished is lost.
@@ -83,6 +84,7 @@ def train_trials(course: Course, record: Record, session: RaySession) -> None:
     if jobs.exhausted:
         say_under("search", "every combination of the space has been tried")
     say_under("search", f"{len(record.trials)} trials: {counts_text(jobs)}")
+    write_leaderboard(course, record)
     if record.best_score(record.ranked()[0].number) is None:
         raise RunError(f"no trial has a score: {why_none(record)}; mend it, then use resume=never")
 
