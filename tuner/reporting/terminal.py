@@ -28,7 +28,7 @@ Report = Mapping[str, Any]
 
 def say(line: str) -> None:
     """Prints one line, above a bar where there is one."""
-    CONSOLE.print(line, markup=False)
+    CONSOLE.print(line, markup=False, emoji=False)
 
 
 def say_under(head: str, *lines: str) -> None:
@@ -56,7 +56,7 @@ def duration_text(seconds: float) -> str:
 
 def bytes_text(count: int) -> str:
     """A size for people, in powers of 1,000."""
-    if count < 1e9:
+    if count < 999.5e6:  # from there on it would be 1000 MB
         return f"{count / 1e6:.0f} MB"
     return f"{count / 1e9:.1f} GB"
 

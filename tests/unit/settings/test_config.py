@@ -120,9 +120,30 @@ def test_an_override_changes_its_key_alone() -> None:
         ("seed", 1, "seed: no such setting; did you mean train.seed or search.seed?"),
         ("wholly.new", 1, "wholly.new: no such setting; --help lists them all"),
         (
+            "search.keep_best",
+            3,
+            "search.keep_best: not available yet (comes with the disk plan); remove it",
+        ),
+        (
             "search.confirm_top",
-            2,
-            "search.confirm_top: not available yet (comes with the confirm stage); remove it",
+            -1,
+            "search.confirm_top: not allowed (-1); use a whole number from 0 to 1000000000",
+        ),
+        (
+            "search.confirm_seeds",
+            0,
+            "search.confirm_seeds: not allowed (0); use a whole number from 1 to 1000000000",
+        ),
+        ("resources.dashboard", 1, "resources.dashboard: not allowed (1); use true or false"),
+        (
+            "resources.cpus_per_trial",
+            0,
+            "resources.cpus_per_trial: not allowed (0); use a number above 0 or auto",
+        ),
+        (
+            "resources.cpus_per_trial",
+            "all",
+            "resources.cpus_per_trial: not allowed (all); use a number above 0 or auto",
         ),
         ("optim.lr", 0, "optim.lr: not allowed (0); use a number above 0"),
         ("optim.lr", "1e-3", "optim.lr: not allowed (1e-3); use a number above 0"),
@@ -236,6 +257,12 @@ def test_a_long_value_is_cut_in_its_line() -> None:
 def test_automatic_grace_is_a_seventeenth_of_the_run(epochs: int, grace: float) -> None:
     config = Config().with_overrides({"train.epochs": epochs})
     assert (config.grace_epochs, config.report_epochs) == (grace, grace)
+
+
+def test_reports_fall_due_by_the_images_of_an_epoch() -> None:
+    config = Config().with_overrides({"train.report_epochs": 0.5})
+    assert [config.report_samples(num_images) for num_images in (1, 5, 1000)] == [1, 2, 500]
+    assert Config().report_samples(1000) == 1000
 
 
 def test_reports_may_be_closer_than_rungs() -> None:

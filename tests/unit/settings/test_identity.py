@@ -1,0 +1,44 @@
+"""What a run that was begun may change, and what makes it another run."""
+
+from typing import Any
+
+import pytest
+
+from tuner.settings.config import Config
+from tuner.settings.identity import binding_settings, describe_changes
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("search.confirm_top", 5),
+        ("search.confirm_seeds", 9),
+        ("search.trials", 99),
+        ("search.max_concurrent", 1),
+        ("resources.dashboard", True),
+        ("resources.cpus_per_trial", 2.0),
+        ("resources.gpus_per_trial", 0.5),
+        ("loader.num_workers", 4),
+        ("data.cache_root", "/elsewhere"),
+    ],
+)
+def test_speed_room_and_how_much_is_asked_for_may_change(key: str, value: Any) -> None:
+    changed = Config().with_overrides({key: value})
+    assert changed != Config()
+    assert binding_settings(changed) == binding_settings(Config())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "change"),
+    [
+        ("train.epochs", 12, "train.epochs was 9 and is now 12"),
+        ("train.seed", 1, "train.seed was 0 and is now 1"),
+        ("search.seed", 1, "search.seed was 0 and is now 1"),
+        ("data.limit", 50, "data.limit was null and is now 50"),
+        ("model.name", "lenet", 'model.name was "resnet8_s2" and is now "lenet"'),
+    ],
+)
+def test_what_changes_results_may_not(key: str, value: Any, change: str) -> None:
+    changed = Config().with_overrides({key: value})
+    changes = describe_changes(binding_settings(Config()), binding_settings(changed))
+    assert changes == [change]
