@@ -25,7 +25,8 @@ def measure_speed(
 
     Args:
         settings: Go over those of the context, by dotted key.
-        seconds: Whole steps are timed until they have passed; one at least.
+        seconds: Whole steps are timed until they have passed, after one to warm up what is new;
+            0 is one step, warm or not.
         context: `dataclasses.asdict` of the `TrialContext` that the search's trials will get.
 
     Returns:
@@ -47,7 +48,7 @@ def measure_speed(
             train=data.train,
             recipe=build_recipe(config, len(data.train)),
             seconds=seconds,
-            warm_up_steps=int(is_new),
+            warm_up_steps=int(is_new and seconds > 0),
         )
     except Exception:
         KEPT.forget_state()  # cut off in the middle of a step

@@ -130,10 +130,19 @@ def test_other_training_settings_build_a_new_state(context: dict[str, Any], buil
 def test_only_what_is_new_is_warmed_up(context: dict[str, Any], built: Built) -> None:
     steps = []
     for settings in ({}, {"train.accumulate_steps": 2}, {"loader.prefetch_factor": 3}, {}, {}):
-        measure_speed(settings, 0.0, context)
+        measure_speed(settings, 1e-9, context)
         steps.append(built.states[0].optimizer_steps)
 
     assert steps == [2, 3, 5, 7, 8]
+
+
+def test_a_call_of_0_s_is_the_warm_up_itself(context: dict[str, Any], built: Built) -> None:
+    steps = []
+    for seconds in (0.0, 1e-9, 0.0):
+        measure_speed({}, seconds, context)
+        steps.append(built.states[0].optimizer_steps)
+
+    assert steps == [1, 2, 3]
 
 
 def test_slices_that_memory_has_halved_are_told_and_forgotten(
