@@ -17,7 +17,7 @@ from tuner.data.generated import ensure_generated
 from tuner.data.loader import Loader
 from tuner.data.prepare import PreparedData, prepare_dataset
 from tuner.data.verify import Progress
-from tuner.settings.config import Config
+from tuner.settings.config import Config, OptimConfig
 from tuner.training.checkpoint import CheckpointFolder
 from tuner.training.loop import fit
 from tuner.training.models import build_model
@@ -198,9 +198,14 @@ def checkpoint_bytes(config: Config, num_classes: int) -> int:
         SettingsError: There is no such model, or it cannot take such images.
     """
     weights = sum(each.numel() for each in build_net(config, num_classes).parameters())
-    has_momentum = config.optim.momentum > 0
-    copies = 1 + has_momentum if config.optim.name == "sgd" else 3  # with the optimizer's
-    return 4 * copies * weights
+    return 4 * weights * weight_copies(config.optim)
+
+
+def weight_copies(optim: OptimConfig) -> int:
+    """Returns how many numbers a checkpoint holds for each weight, the optimizer's among them."""
+    if optim.name == "sgd":
+        return 2 if optim.momentum else 1
+    return 3
 
 
 def build_net(config: Config, num_classes: int) -> nn.Module:

@@ -44,8 +44,7 @@ def recall(search: Search, plan: Plan, machine: Machine) -> Speeds | None:
     The images may have changed since: their fingerprint tells.
     """
     try:
-        text = memory_path(search, plan, machine).read_text(encoding="utf-8")
-        return TypeAdapter(Speeds).validate_json(text)
+        return TypeAdapter(Speeds).validate_json(memory_path(search, plan, machine).read_bytes())
     except (OSError, ValidationError):
         return None  # nothing there, or damaged: it is measured again
 

@@ -1,8 +1,9 @@
 """The training that a search asks for, as numbers."""
 
+from itertools import product
 from pathlib import Path
 
-from tuner.assemble import checkpoint_bytes
+from tuner.assemble import checkpoint_bytes, weight_copies
 from tuner.data.generated import IMAGES_PER_KIND
 from tuner.data.index import load_splits
 from tuner.data.things import THINGS
@@ -18,8 +19,14 @@ def plan_work(search: Search, num_images: int, num_validation: int, num_classes:
     """
     config = search.config
     rungs = search.rungs(num_images)
+    keys = ("optim.name", "optim.momentum")
+    optimizers = (
+        config.with_overrides(dict(zip(keys, values, strict=True)))
+        for values in product(*map(search.possible_values, keys))
+    )
+    largest = max(optimizers, key=lambda each: weight_copies(each.optim))
     sizes = (
-        checkpoint_bytes(config.with_overrides({"model.name": name}), num_classes)
+        checkpoint_bytes(largest.with_overrides({"model.name": name}), num_classes)
         for name in search.possible_values("model.name")
     )
     return Work(

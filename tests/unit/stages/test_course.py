@@ -1,0 +1,206 @@
+"""What a search says before it starts, and what it leaves alone until then."""
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.stages.conftest import MACHINE, OpenSearch, files_in
+from tuner.assemble import prepare_images
+from tuner.errors import ResourceError
+from tuner.planning.machine import Gpu, Machine
+from tuner.planning.resources import Plan
+from tuner.stages import course
+from tuner.stages.course import Course, open_course, plan_trials
+from tuner.stages.speeds import Speeds, remember
+
+PROGRAM = """
+import sys
+from tuner import cli, search
+code = cli.run("search", search.SearchKeys, search.main)
+print("imported:", *sorted({"ray"} & sys.modules.keys()))
+sys.exit(code)
+"""
+DURATION = r"(\d+ s|\d+ min \d+ s)"
+SPEEDS = Speeds(
+    pinned={"loader.num_workers": 1},
+    images_per_s=500.0,
+    gpus_per_trial=None,
+    data_fingerprint="f00d",
+    measured_on="2026-11-30",
+    table="",
+)
+
+
+@pytest.fixture
+def told(
+    search_of: OpenSearch, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> "Told":
+    """Return what opens a course on an assumed machine whose trials train 500 images/s."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(course, "look_at_speed", lambda search, threads: 500.0)
+    return Told(search_of, monkeypatch, capsys)
+
+
+class Told:
+    """Opens courses and gives the lines that they print."""
+
+    def __init__(
+        self,
+        search_of: OpenSearch,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        self.search_of, self.monkeypatch, self.capsys = search_of, monkeypatch, capsys
+
+    def open(
+        self, *overrides: str, machine: Machine = MACHINE, is_dry_run: bool = True
+    ) -> tuple[Course, list[str]]:
+        self.monkeypatch.setattr(course, "look", lambda: machine)
+        opened = open_course(self.search_of(*overrides), is_dry_run=is_dry_run)
+        return opened, self.capsys.readouterr().out.splitlines()
+
+
+def test_a_dry_run_says_what_would_be_done_and_what_it_would_take(told: Told) -> None:
+    opened, lines = told.open()
+    assert lines == [
+        "plan      7 trials of lenet at 16 px, rungs at 1, 3, 9 epochs of 1000 images",
+        "          confirm: the best 2 on 2 fresh seeds, 4 runs",
+        "machine   2 side by side, each with 1 CPU and 1 torch thread",
+        f"disk      up to {round(opened.work.disk_bytes / 1e6)} MB of checkpoints in results/tiny",
+        *lines[4:5],
+        "          by the model's speed on random pixels; reading images comes on top",
+    ]
+    times = (
+        rf"time      about {DURATION}: measure {DURATION}, search {DURATION}, confirm {DURATION}"
+    )
+    assert re.fullmatch(times, lines[4])
+    assert opened.plan == Plan(2, 1.0, 0.0, 0, 1)
+    assert opened.expected_s == opened.work.estimate(500.0, 2, has_to_measure=True).seconds
+    assert opened.images_per_s == 500.0
+
+
+def test_models_lengths_and_notes_are_told_as_they_are(told: Told) -> None:
+    _, lines = told.open(
+        "parameters.model.name=[lenet, resnet8]",
+        "search.scheduler=none",
+        "optim.lr=0.1",
+        "data.limit=200",
+        "search.confirm_top=1",
+        "search.confirm_seeds=3",
+        "resources.cpus_per_trial=2",
+    )
+    assert lines[:4] == [
+        "optim.lr: fixed at 0.1 by the command line, not searched",
+        "plan      7 trials of lenet, resnet8 at 16 px, 9 epochs of 200 images",
+        "          confirm: the best 1 on 3 fresh seeds, 3 runs",
+        "machine   1 side by side, each with 2 CPU and 2 torch threads",
+    ]
+
+
+def test_what_is_not_done_takes_no_time(told: Told) -> None:
+    opened, lines = told.open("search.confirm_top=0", "throughput.loader.num_workers=null")
+    assert opened.work.confirm_runs == 0
+    assert re.fullmatch(rf"time      about {DURATION}: search {DURATION}", lines[-2])
+
+
+def test_a_speed_that_was_measured_is_taken_from_there(told: Told) -> None:
+    opened, _ = told.open()
+    remember(opened.search, opened.plan, MACHINE, replace(SPEEDS, images_per_s=1000.0))
+    again, lines = told.open()
+    assert again.images_per_s == 1000.0
+    assert again.expected_s == again.work.estimate(1000.0, 2, has_to_measure=False).seconds
+    assert re.fullmatch(
+        rf"time      about {DURATION}: search {DURATION}, confirm {DURATION}", lines[-2]
+    )
+    assert lines[-1] == "          by the speed measured on 2026-11-30"
+
+
+CARD = replace(MACHINE, cpus=8, gpus=(Gpu("card", 2**34),))
+
+
+def test_a_gpu_is_not_looked_at_before_the_search(told: Told) -> None:
+    opened, lines = told.open(machine=CARD, is_dry_run=False)
+    assert lines[-3] == "machine   1 side by side, each with 8 CPU, 1 GPU and 8 torch threads"
+    assert lines[-1] == "time      known after the measure stage"
+    assert opened.images_per_s is opened.expected_s is None
+
+
+def test_a_dry_run_looks_at_the_gpu(told: Told) -> None:
+    opened, lines = told.open(machine=CARD)
+    assert opened.images_per_s == 500.0
+    assert lines[-1].endswith("reading images comes on top")
+
+
+def test_a_measured_share_of_a_gpu_counts_for_the_time(told: Told) -> None:
+    opened, _ = told.open(machine=CARD)
+    known = replace(SPEEDS, gpus_per_trial=0.25)
+    remember(opened.search, opened.plan, CARD, known)
+    again, _ = told.open(machine=CARD, is_dry_run=False)
+    assert again.expected_s == again.work.estimate(500.0, 4, has_to_measure=False).seconds
+    assert plan_trials(again.search, CARD, 0.25) == Plan(4, 2.0, 0.25, 1, 2)
+
+
+def test_what_the_machine_cannot_give_is_refused_before_anything_is_said(told: Told) -> None:
+    with pytest.raises(ResourceError) as caught:
+        told.open("resources.cpus_per_trial=3")
+    assert caught.value.problems == (
+        "resources.cpus_per_trial: 3 wanted, this process may use 2; use at most that",
+    )
+    assert told.capsys.readouterr().out == ""
+
+
+def test_the_address_of_another_ray_is_refused(told: Told) -> None:
+    told.monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6399")
+    with pytest.raises(ResourceError) as caught:
+        told.open()
+    assert caught.value.problems == (
+        "RAY_ADDRESS: names a Ray cluster (127.0.0.1:6399), but a search starts its own Ray on "
+        "this machine; unset RAY_ADDRESS",
+    )
+
+
+def test_a_dry_run_imports_no_ray_and_writes_nothing(here: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "space=tiny.yaml", "dry_run=true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+    assert (done.returncode, done.stderr, lines[-1]) == (0, "", "imported:")
+    assert lines[0].startswith("plan      7 trials of lenet at 16 px")
+    assert lines[-3].startswith("time      about ")
+    assert files_in(here) == ["tiny.yaml"]
+
+
+def test_the_work_is_counted_again_once_the_images_are_known(
+    told: Told, image_folder: Path, tmp_path: Path
+) -> None:
+    bad = image_folder / "train" / "class 1" / "0.jpg"
+    bad.write_bytes(bad.read_bytes()[:200])
+    opened, _ = told.open(
+        "data.source=folder", f"data.root={image_folder}", "data.on_bad_image=skip"
+    )
+    assert (opened.work.num_images, opened.work.rungs) == (24, (24, 72, 216))
+    data = prepare_images(
+        opened.search.config,
+        tmp_path,
+        report_path=tmp_path / "dataset.json",
+        num_processes=1,
+        progress=lambda done, total: None,
+    )
+    known = opened.with_images(data)
+    assert (known.work.num_images, known.work.rungs) == (23, (23, 69, 207))
+    assert replace(known, work=opened.work) == opened
+
+
+@pytest.mark.parametrize(("wanted", "is_told"), [("true", True), ("false", False)])
+def test_the_dashboard_is_told_of_where_it_is_wanted(
+    told: Told, wanted: str, is_told: bool
+) -> None:
+    opened, _ = told.open(f"resources.dashboard={wanted}")
+    assert (opened.on_dashboard is not None) is is_told

@@ -1,0 +1,156 @@
+"""The work of a search is counted as it will be done."""
+
+import math
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.unit.stages.conftest import OpenSearch
+from tuner.assemble import build_loader, checkpoint_bytes, open_run, prepare_images
+from tuner.errors import DataError, SettingsError
+from tuner.settings.config import Config
+from tuner.stages.work import count_images, plan_work
+
+
+def test_the_generated_images_are_counted_before_they_are_rendered(search_of: OpenSearch) -> None:
+    assert count_images(search_of()) == (1000, 500, 10)
+
+
+@pytest.mark.parametrize(
+    ("limit", "counts"), [(20, (20, 20, 10)), (700, (700, 500, 10)), (9999, (1000, 500, 10))]
+)
+def test_a_limit_counts_for_each_split(
+    search_of: OpenSearch, limit: int, counts: tuple[int, int, int]
+) -> None:
+    assert count_images(search_of(f"data.limit={limit}")) == counts
+
+
+@pytest.mark.parametrize("limit", ["null", "15", "5"])
+def test_a_folder_is_counted_as_it_will_be_prepared(
+    search_of: OpenSearch, image_folder: Path, tmp_path: Path, limit: str
+) -> None:
+    overrides = ("data.source=folder", f"data.root={image_folder}", f"data.limit={limit}")
+    search = search_of(*overrides)
+    data = prepare_images(
+        search.config,
+        search.cache_root,
+        report_path=tmp_path / "dataset.json",
+        num_processes=1,
+        progress=lambda done, total: None,
+    )
+    prepared = (len(data.train), len(data.validation), len(data.train.classes))
+    assert count_images(search) == prepared
+
+
+def test_a_folder_that_is_not_there_is_told(here: Path, search_of: OpenSearch) -> None:
+    with pytest.raises(DataError) as caught:
+        count_images(search_of("data.source=folder", "data.root=gone"))
+    assert caught.value.problems == (
+        f"data.root: '{here}/gone' does not exist; give a folder with one folder per class",
+    )
+
+
+def test_the_work_is_what_the_settings_ask_for(search_of: OpenSearch) -> None:
+    search = search_of("train.report_epochs=0.5", "search.confirm_seeds=3")
+    work = plan_work(search, 1000, 500, 10)
+    assert (work.num_images, work.num_validation, work.report_samples) == (1000, 500, 500)
+    assert (work.rungs, work.reduction_factor) == ((1000, 3000, 9000), 3)
+    assert (work.trials, work.confirm_runs) == (7, 2 * 3)
+    assert work.checkpoint_bytes == checkpoint_bytes(search.config, 10) * 3 // 2  # adam's state
+
+
+@pytest.mark.parametrize(
+    ("override", "confirm_runs"),
+    [
+        ("search.confirm_top=0", 0),
+        ("search.confirm_top=5", 10),
+        ("search.confirm_top=99", 14),
+        ("search.trials=1", 2),
+    ],
+)
+def test_no_more_is_confirmed_than_there_are_trials(
+    search_of: OpenSearch, override: str, confirm_runs: int
+) -> None:
+    assert plan_work(search_of(override), 1000, 500, 10).confirm_runs == confirm_runs
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "rungs"),
+    [("asha", (1000, 3000, 9000)), ("asha_stopping", (1000, 3000, 9000)), ("none", (9000,))],
+)
+def test_without_a_scheduler_there_is_one_length(
+    search_of: OpenSearch, scheduler: str, rungs: tuple[int, ...]
+) -> None:
+    assert plan_work(search_of(f"search.scheduler={scheduler}"), 1000, 500, 10).rungs == rungs
+
+
+@pytest.mark.parametrize(
+    ("key", "small", "large"),
+    [
+        ("model.name", "lenet", "resnet20"),
+        ("optim.name", "sgd", "adamw"),
+        ("optim.momentum", "0.0", "0.9"),
+    ],
+)
+def test_disk_is_planned_for_the_largest_checkpoint_that_may_come(
+    search_of: OpenSearch, key: str, small: str, large: str
+) -> None:
+    fixed = ("optim.name=sgd", "parameters.optim.name=null", f"parameters.{key}=")
+    overrides = [each for each in fixed if not each.startswith(f"{key}=")]
+
+    def planned(choices: str) -> int:
+        search = search_of(*overrides[:-1], f"{overrides[-1]}[{choices}]")
+        return plan_work(search, 1000, 500, 10).checkpoint_bytes
+
+    assert planned(small) < planned(large)
+    assert planned(f"{small}, {large}") == planned(f"{large}, {small}") == planned(large)
+
+
+def test_a_model_that_is_not_there_is_told(search_of: OpenSearch) -> None:
+    with pytest.raises(SettingsError) as caught:
+        plan_work(search_of("parameters.model.name=[lenet, resnet9]"), 1000, 500, 10)
+    assert caught.value.problems == (
+        "model.name: no such model (resnet9); did you mean resnet8?; use lenet, resnet8, "
+        "resnet8_s2, resnet20, resnet20_s2 or a torchvision classifier",
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "optimizer"),
+    [
+        ("lenet", "sgd"),
+        ("lenet", "sgd without momentum"),
+        ("lenet", "adam"),
+        ("lenet", "adamw"),
+        ("resnet8_s2", "sgd"),
+    ],
+)
+def test_a_checkpoint_has_about_the_size_that_is_planned(
+    image_folder: Path, tmp_path: Path, model: str, optimizer: str
+) -> None:
+    name, *without = optimizer.split(" without ")
+    config = Config().with_overrides(
+        {
+            "data.source": "folder",
+            "data.root": str(image_folder),
+            "data.image_size": 32,
+            "model.name": model,
+            "train.epochs": 1,
+            "optim.name": name,
+            "optim.momentum": 0.0 if without else 0.9,
+        }
+    )
+    data = prepare_images(
+        config,
+        tmp_path,
+        report_path=tmp_path / "dataset.json",
+        num_processes=1,
+        progress=lambda done, total: None,
+    )
+    with build_loader(config, data) as loader:
+        run = open_run(config, data, loader, tmp_path / "run", on_damaged=pytest.fail)
+        with closing(run.results(run.total_samples)) as results:
+            assert math.isfinite([result.validation_loss for result in results][-1])
+    size_bytes = run.checkpoints.path(run.total_samples).stat().st_size
+    assert checkpoint_bytes(config, len(data.train.classes)) == pytest.approx(size_bytes, rel=0.2)
