@@ -40,9 +40,9 @@ def main(keys: SearchKeys, overrides: list[str]) -> None:
 
     from tuner.raytune.engine import ray_session
     from tuner.stages.confirm import confirm
+    from tuner.stages.course import open_course
     from tuner.stages.hand_over import hand_over, sum_up
     from tuner.stages.measure import measure
-    from tuner.stages.course import open_course
     from tuner.stages.prepare import prepare
     from tuner.stages.train import open_record, train_trials
 

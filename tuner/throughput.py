@@ -14,7 +14,7 @@ from tuner.stages.opening import open_search
 
 
 class ThroughputKeys(cli.Keys):
-    """Measures which loader workers and slices train most images/s; searches of the space use it."""
+    """Measures which loader workers and slices train most images/s, for the searches to come."""
 
     space: str = Field(description="name in search_spaces/, or the path of a .yaml file")
     name: cli.RunName | None = Field(
@@ -28,7 +28,8 @@ def main(keys: ThroughputKeys, overrides: list[str]) -> None:
     search = open_search(keys.space, overrides, name=keys.name, output=keys.output, resume="auto")
 
     from tuner.raytune.engine import ray_session
-    from tuner.reporting.terminal import say_table
+    from tuner.reporting.speed_table import speed_table
+    from tuner.reporting.terminal import say
     from tuner.stages.course import open_course
     from tuner.stages.measure import measure
     from tuner.stages.prepare import prepare
@@ -37,9 +38,10 @@ def main(keys: ThroughputKeys, overrides: list[str]) -> None:
     with hold_folder(search.folder), ray_session(course.machine, course.on_dashboard) as ray:
         data = prepare(course)
         measure(course.with_images(data), data.fingerprint, ray, may_recall=False)
-    path = search.folder / "throughput.csv"
-    with path.open(encoding="utf-8", newline="") as file:
-        say_table(list(csv.reader(file)))
+    if search.space.throughput:
+        with (search.folder / "throughput.csv").open(encoding="utf-8", newline="") as file:
+            for line in speed_table(list(csv.DictReader(file)), list(search.space.throughput)):
+                say(line)
 
 
 if __name__ == "__main__":

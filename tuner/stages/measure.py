@@ -1,14 +1,16 @@
 """Stage measure: the throughput settings, by real training steps side by side."""
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
+from math import ceil
 from typing import Any
 
 from tuner.files import write_text
 from tuner.planning.cost import measure_budget_s
 from tuner.planning.resources import Plan
-from tuner.planning.throughput import Choice, candidates, choose, trials_per_gpu
+from tuner.planning.throughput import Settings, candidates, choose, throughput_csv, trials_per_gpu
 from tuner.probe import measure_speed
 from tuner.raytune.engine import RaySession
 from tuner.raytune.measure import probes
@@ -67,28 +69,25 @@ def measure_speeds(course: Course, fingerprint: str, session: RaySession) -> Spe
     settings, notes = candidates(search.space.throughput, flatten(search.config))
     for note in notes:
         say_under("measure", note)
-    # On a GPU nobody has looked at the speed before.
-    budget_s = NO_SPEED_BUDGET_S
-    if course.images_per_s:
-        budget_s = measure_budget_s(course.work.search_s(course.images_per_s, plan.slots))
     with (
         counting("measure") as progress,
         probes(session, plan, measure_speed, context(course, plan)) as found,
     ):
-        choice = choose(
-            settings,
-            found.measure,
-            budget_s=budget_s,
-            clock=time.monotonic,
-            progress=progress,
-        )
+        budget_s = budget_of(course, plan)
+        started = time.monotonic()
+
+        def measure_window(settings: Settings, seconds: float) -> Sequence[Mapping[str, Any]]:
+            progress(min(int(time.monotonic() - started), ceil(budget_s)), ceil(budget_s))
+            return found.measure(settings, seconds)
+
+        choice = choose(settings, measure_window, budget_s=budget_s, clock=time.monotonic)
     return Speeds(
         pinned=dict(choice.pinned.settings),
         images_per_s=choice.images_per_s_each,
         gpus_per_trial=share,
         data_fingerprint=fingerprint,
         measured_on=date.today().isoformat(),
-        table=write_csv(choice.rows),
+        table=throughput_csv(choice),
     )
 
 
@@ -104,6 +103,13 @@ def told(known: Speeds) -> str:
     if known.gpus_per_trial is not None:
         pinned.append(f"resources.gpus_per_trial={known.gpus_per_trial:g}")
     return f"{' '.join(pinned)}: {known.images_per_s:.0f} images/s a trial"
+
+
+def budget_of(course: Course, plan: Plan) -> float:
+    """Returns the seconds that measuring may take."""
+    if course.images_per_s is None:  # only a GPU knows, and nobody has asked it
+        return NO_SPEED_BUDGET_S
+    return measure_budget_s(course.work.search_s(course.images_per_s, plan.slots))
 
 
 def find_gpu_share(course: Course, session: RaySession) -> float:
