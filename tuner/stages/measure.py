@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
-from math import ceil
+from math import ceil, floor
 from typing import Any
 
 from tuner.files import write_text
@@ -105,6 +105,16 @@ def told(known: Speeds) -> str:
     return f"{' '.join(pinned)}: {known.images_per_s:.0f} images/s a trial"
 
 
+def most_trials_per_gpu(course: Course) -> int:
+    """Returns how many trials could share a card: each has a core, and none is idle."""
+    config, num_gpus = course.search.config.search, course.plan.num_gpus
+    wanted = config.trials
+    if isinstance(config.max_concurrent, int):
+        wanted = config.max_concurrent
+    cores = floor(course.machine.cpus / num_gpus)
+    return max(1, min(cores, ceil(wanted / num_gpus), MOST_TRIALS_PER_GPU))
+
+
 def budget_of(course: Course, plan: Plan) -> float:
     """Returns the seconds that measuring may take."""
     if course.images_per_s is None:  # only a GPU knows, and nobody has asked it
@@ -114,9 +124,7 @@ def budget_of(course: Course, plan: Plan) -> float:
 
 def find_gpu_share(course: Course, session: RaySession) -> float:
     """Returns the share of one card at which trials side by side train most images/s in all."""
-    search, machine = course.search, course.machine
-    most = max(1, int(machine.cpus / course.plan.num_gpus))
-    most = min(most, MOST_TRIALS_PER_GPU, search.config.search.trials)
+    most = most_trials_per_gpu(course)
     plan = replace(course.plan, gpus_per_trial=1 / most, threads=1, cpus_per_trial=1.0)
     with probes(session, plan, measure_speed, context(course, plan), num_probes=most) as found:
 
@@ -132,7 +140,7 @@ def find_gpu_share(course: Course, session: RaySession) -> float:
         num_trials = trials_per_gpu(
             measure_shared,
             peak_memory_bytes=alone["peak_memory_bytes"],
-            card_memory_bytes=min(gpu.memory_bytes for gpu in machine.gpus),
+            card_memory_bytes=min(gpu.memory_bytes for gpu in course.machine.gpus),
             most=most,
         )
     return 1 / num_trials
