@@ -6,12 +6,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from tuner import cli, retrain, search
+from tuner.data.prepare import PreparedData
+from tuner.stages.course import Course, open_course
+from tuner.stages.opening import open_search
+from tuner.stages.prepare import prepare
+from tuner.stages.train import open_record
+from tuner.study.record import Record
 
 ON_IMAGES = ("space=cifar10", "data.root=images")
 
@@ -119,11 +124,13 @@ def files_in(folder: Path) -> set[str]:
     return {path.name for path in folder.rglob("*") if path.is_file()}
 
 
-def begin(*arguments: str) -> tuple[search.Search, Any, Any, Any]:
-    """Return a search that has been begun, without a Ray: its plan, images and record."""
+def begin(*arguments: str) -> tuple[Course, PreparedData, Record]:
+    """Return a search that has been begun, without a Ray, with its images and its record."""
     keys, overrides = cli.parse_arguments(arguments, search.SearchKeys)
-    begun = search.open_search(keys, overrides)
+    begun = open_search(
+        keys.space, overrides, name=keys.name, output=keys.output, resume=keys.resume
+    )
     begun.folder.mkdir(parents=True, exist_ok=True)
-    plan = search.plan_machine(begun)
-    data = search.prepare(begun, plan)
-    return begun, plan, data, search.open_record(begun, data)
+    course = open_course(begun, is_dry_run=False)
+    data = prepare(course)
+    return course.with_images(data), data, open_record(begun, data)

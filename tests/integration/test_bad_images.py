@@ -82,9 +82,9 @@ def test_images_that_were_mended_are_trained_on(here: Path, told: Told) -> None:
     assert told.search(*ON_IMAGES)[0] == 2
     assert told.retrain(*ON_IMAGES)[0] == 2
     broken.write_bytes(whole)
-    begun, _, data, _ = begin(*ON_IMAGES)
+    course, data, _ = begin(*ON_IMAGES)
     assert told.retrain(*ON_IMAGES, "train.epochs=1") == (0, [])
-    for folder in (begun.folder, here / "results/cifar10-retrain"):
+    for folder in (course.search.folder, here / "results/cifar10-retrain"):
         known_to_trials = load_prepared(folder / "dataset.json", here / "images")
         assert known_to_trials.fingerprint == data.fingerprint
         assert len(known_to_trials.validation) == 12

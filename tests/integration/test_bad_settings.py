@@ -14,14 +14,16 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import ON_IMAGES, Told, begin, errors, files_in
-from tuner import cli, retrain, search
+from tuner import cli, retrain
 from tuner.errors import RunError
 from tuner.files import hold_folder
 from tuner.handover import RESULT_KEYS, describe_winner
 from tuner.planning.machine import look
+from tuner.raytune.engine import ray_session
 from tuner.search_logic.jobs import Job
 from tuner.settings.config import Config
 from tuner.settings.text import read_yaml, yaml_text
+from tuner.stages.train import open_jobs, train_trials
 
 HOLD = """
 import pathlib, sys
@@ -83,8 +85,8 @@ SETTINGS = [
     ),
     ("mining.ratio=2", "mining.ratio: mining comes with a later version (2); use 0"),
     (
-        "search.confirm_top=2",
-        "search.confirm_top: not available yet (comes with the confirm stage); remove it",
+        "search.keep_best=2",
+        "search.keep_best: not available yet (comes with the disk plan); remove it",
     ),
     (
         "model.name=resnet9",
@@ -210,32 +212,32 @@ def test_a_second_search_in_the_same_folder_is_refused_while_the_first_runs(
 def test_a_search_that_was_begun_keeps_its_space(
     here: Path, told: Told, arguments: tuple[str, ...], changes: list[str]
 ) -> None:
-    begun, *_ = begin(*ON_IMAGES)
-    before = (begun.folder / "study.journal").read_bytes()
+    folder = begin(*ON_IMAGES)[0].search.folder
+    before = (folder / "study.journal").read_bytes()
     what_to_do = "use name=… or resume=never for a new search"
     assert told.search(*ON_IMAGES, *arguments) == errors(
-        *(f"{begun.folder}: {change}; {what_to_do}" for change in changes)
+        *(f"{folder}: {change}; {what_to_do}" for change in changes)
     )
-    assert (begun.folder / "study.journal").read_bytes() == before
+    assert (folder / "study.journal").read_bytes() == before
 
 
 def test_a_search_in_which_every_trial_fails_gives_each_reason_once_and_every_row(
     here: Path, told: Told
 ) -> None:
-    begun, _, data, record = begin(*ON_IMAGES)
-    jobs = search.open_jobs(begun, record, len(data.train))
+    course, data, record = begin(*ON_IMAGES, "search.trials=2")
+    jobs = open_jobs(course.search, record, len(data.train))
     for num_images in (24, 48):
         job = jobs.next_job()
         assert isinstance(job, Job)
         jobs.fail(job, "diverged", f"validation loss is nan after {num_images} images")
-    with pytest.raises(RunError) as caught:
-        search.hand_over(begun, data, record)
+    with ray_session(course.machine) as session, pytest.raises(RunError) as caught:
+        train_trials(course, record, session)
     assert caught.value.exit_code == 1
     assert caught.value.problems == (
         "no trial has a score: diverged (validation loss is nan after 24 images); "
         "mend it, then use resume=never",
     )
-    with (begun.folder / "leaderboard.csv").open(newline="") as file:
+    with (course.search.folder / "leaderboard.csv").open(newline="") as file:
         assert [row["reason"] for row in csv.DictReader(file)] == ["diverged", "diverged"]
 
 
