@@ -110,8 +110,10 @@ class Probes:
         """Ends all of them; returns when no process is left and what they had is free.
 
         Raises:
+            RayLost: Ray's node manager or head process died; the session ends the rest.
             RunError: Ray does not give it back.
         """
+        self._session.check_alive()
         end(self._running)
         self._running = []
         deadline = time.monotonic() + EXIT_TIMEOUT_S
@@ -167,14 +169,17 @@ def probes(
     Raises:
         RunError: Ray was lost; `session` can be started again.
     """
+    session.ensure_started()
+    started = Probes(session, plan, work, context)
     try:
-        session.ensure_started()
-        started = Probes(session, plan, work, context)
+        # An interrupt passes at once: it ends the whole session, whatever is left of Ray.
         try:
             started.start(plan.slots if num_probes is None else num_probes)
             yield started
-        finally:
-            session.check_alive()
+        except Exception:
+            started.close()
+            raise
+        else:
             started.close()
     except RayLost:
         session.stop()
