@@ -7,12 +7,14 @@ import pytest
 
 PROGRAM = """
 import sys
-from tuner import cli, retrain, search
+from tuner import cli, report, retrain, search, throughput
 
 name, *arguments = sys.argv[1:]
 keys, main = {
-    "search": (search.SearchKeys, search.main),
+    "report": (report.ReportKeys, report.main),
     "retrain": (retrain.RetrainKeys, retrain.main),
+    "search": (search.SearchKeys, search.main),
+    "throughput": (throughput.ThroughputKeys, throughput.main),
 }[name]
 code = cli.run(name, keys, main, arguments)
 print("imported:", *sorted({"torch", "ray", "optuna", "pandas", "cv2"} & sys.modules.keys()))
@@ -20,7 +22,19 @@ sys.exit(code)
 """
 
 
-@pytest.mark.parametrize("name", ["search", "retrain"])
+def refusal(name: str, *arguments: str) -> str:
+    """Return what a command says that is refused, having imported nothing heavy."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, name, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "imported:\n")
+    return done.stderr
+
+
+@pytest.mark.parametrize("name", ["search", "throughput", "retrain"])
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -33,15 +47,21 @@ sys.exit(code)
             "error: train.epochs: not allowed (0); use a whole number from 1 to 1000000000\n",
         ),
         (["spaec=x", "space=x.yaml"], "error: spaec: no such setting; did you mean space?\n"),
+        (
+            ["space=imagenet_smal"],
+            "error: space: no such search space (imagenet_smal); use cifar10, imagenet_small or "
+            "the path of a .yaml file; did you mean imagenet_small?\n",
+        ),
     ],
 )
 def test_settings_are_checked_without_heavy_imports(
     name: str, arguments: list[str], told: str
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, name, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
+    assert refusal(name, *arguments) == told
+
+
+def test_a_report_is_refused_until_there_is_one() -> None:
+    assert refusal("report", "run=results/x") == (
+        "error: tuner.report: not available yet; leaderboard.csv, confirm.csv and summary.json "
+        "are in results/x, and optuna-dashboard shows its study.journal\n"
     )
-    assert (done.returncode, done.stdout, done.stderr) == (2, "imported:\n", told)

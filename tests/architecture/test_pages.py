@@ -2,19 +2,40 @@
 
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tuner import cli, retrain, search
+from tuner import cli, report, retrain, search, throughput
+from tuner.stages.opening import open_search
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = [
     shlex.split(line)
     for line in re.findall(r"python -m tuner\.([^&\n`|]+)", README)
-    if "config=results" not in line and "--help" not in line
+    if "config=results" not in line and "--help" not in line and "…" not in line
 ]
+KEYS: dict[str, type[cli.Keys]] = {
+    "search": search.SearchKeys,
+    "throughput": throughput.ThroughputKeys,
+    "retrain": retrain.RetrainKeys,
+    "report": report.ReportKeys,
+}
+
+
+def understand_search(keys: Any, overrides: list[str]) -> None:
+    """Open the search as if there were one to go on with."""
+    open_search(keys.space, overrides, name=keys.name, output=keys.output, resume="auto")
+
+
+UNDERSTAND: dict[str, Callable[[Any, list[str]], object]] = {
+    "search": understand_search,
+    "throughput": understand_search,
+    "retrain": retrain.read_task,
+}
 
 
 def test_commands_are_found() -> None:
@@ -27,11 +48,7 @@ def test_a_command_of_the_readme_is_understood(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     name, *arguments = command
-    if name == "search":
-        search.open_search(*cli.parse_arguments(arguments, search.SearchKeys))
-    else:
-        assert name == "retrain"
-        retrain.read_task(*cli.parse_arguments(arguments, retrain.RetrainKeys))
+    UNDERSTAND[name](*cli.parse_arguments(arguments, KEYS[name]))
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
@@ -40,13 +57,8 @@ def test_links_lead_to_files(page: str) -> None:
     assert [link for link in links if "://" not in link and not (ROOT / link).exists()] == []
 
 
-@pytest.mark.parametrize("name", ["search", "retrain"])
+@pytest.mark.parametrize("name", KEYS)
 def test_help_fits_the_page_and_names_every_key(name: str) -> None:
-    commands: dict[str, type[cli.Keys]] = {
-        "search": search.SearchKeys,
-        "retrain": retrain.RetrainKeys,
-    }
-    keys = commands[name]
-    text = cli.help_text(name, keys)
+    text = cli.help_text(name, KEYS[name])
     assert max(map(len, text.splitlines())) <= cli.HELP_COLUMNS
-    assert all(f"\n  {key} " in text for key in keys.model_fields)
+    assert all(f"\n  {key} " in text for key in KEYS[name].model_fields)
