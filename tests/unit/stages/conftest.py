@@ -1,15 +1,21 @@
 """A small space in a folder of its own, and the machine that its tests assume."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from tuner.planning.machine import Machine
+from tuner.planning.resources import Plan
+from tuner.stages.course import Course
 from tuner.stages.opening import Search, open_search
+from tuner.stages.work import plan_work
+from tuner.study.record import Record
 
 MACHINE = Machine(cpus=2, memory_bytes=2**33, shm_free_bytes=2**30, gpus=())
+PLAN = Plan(slots=2, cpus_per_trial=1.0, gpus_per_trial=0.0, num_gpus=0, threads=1)
 SPACE = """
 data: {image_size: 16}
 model: {name: lenet}
@@ -43,6 +49,56 @@ def search_of(here: Path) -> OpenSearch:
         return open_search("tiny.yaml", list(overrides), name=name, output="results", resume=resume)
 
     return open_with
+
+
+OpenCourse = Callable[..., Course]
+
+
+@pytest.fixture
+def course_of(search_of: OpenSearch) -> OpenCourse:
+    """Return what opens the course of such a search over 100 images, its folder made."""
+
+    def open_with(*overrides: str) -> Course:
+        search = search_of(*overrides)
+        search.folder.mkdir(parents=True)
+        return Course(search, MACHINE, PLAN, plan_work(search, 100, 50, 2))
+
+    return open_with
+
+
+def record_of(course: Course) -> Record:
+    """Return the record of the search, begun."""
+    return Record.open(
+        course.search.folder,
+        name=course.search.name,
+        metric=course.search.config.search.metric,
+        direction=course.search.config.search.direction,
+        parameters=course.search.space.parameters,
+        data_fingerprint="f00d",
+        settings_plain={},
+    )
+
+
+def report(samples_seen: int, top1: float, **changes: Any) -> Mapping[str, Any]:
+    """Return a report as a trial gives it."""
+    return {
+        "samples_seen": samples_seen,
+        "nominal_samples": samples_seen,
+        "epoch": samples_seen / 100,
+        "top1": top1,
+        "top5": 1.0,
+        "validation_loss": 1 - top1,
+        "num_correct": round(50 * top1),
+        "num_evaluated": 50,
+        "train_s": 3.0,
+        "data_wait_s": 1.0,
+        "seconds": 5.0,
+        "micro_batch_size": 16,
+        "images_per_s": 25.0,
+        "threads": 1,
+        "device": "cpu",
+        **changes,
+    }
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.stages.conftest import MACHINE, OpenSearch, files_in
+from tests.unit.stages.conftest import MACHINE, PLAN, OpenSearch, files_in
 from tuner.assemble import prepare_images
 from tuner.errors import ResourceError
 from tuner.planning.machine import Gpu, Machine
@@ -78,7 +78,7 @@ def test_a_dry_run_says_what_would_be_done_and_what_it_would_take(told: Told) ->
         rf"time      about {DURATION}: measure {DURATION}, search {DURATION}, confirm {DURATION}"
     )
     assert re.fullmatch(times, lines[4])
-    assert opened.plan == Plan(2, 1.0, 0.0, 0, 1)
+    assert opened.plan == PLAN
     assert opened.expected_s == opened.work.estimate(500.0, 2, has_to_measure=True).seconds
     assert opened.images_per_s == 500.0
 

@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.unit.stages.conftest import MACHINE, OpenSearch
+from tests.unit.stages.conftest import MACHINE, PLAN, OpenSearch
 from tuner.planning.machine import Gpu
-from tuner.planning.resources import Plan
 from tuner.stages import speeds
 from tuner.stages.speeds import Speeds, memory_path, recall, remember
 
-PLAN = Plan(slots=2, cpus_per_trial=1.0, gpus_per_trial=0.0, num_gpus=0, threads=1)
 SPEEDS = Speeds(
     pinned={"loader.num_workers": 1},
     images_per_s=123.4,

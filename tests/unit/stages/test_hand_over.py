@@ -1,0 +1,207 @@
+"""Who wins, what is left of it, and what is said at the end."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.unit.stages.conftest import OpenCourse, record_of, report
+from tuner.data.index import ImageIndex
+from tuner.data.prepare import PreparedData
+from tuner.errors import CheckpointError
+from tuner.settings.text import read_yaml
+from tuner.stages.course import Course
+from tuner.stages.hand_over import Winner, hand_over, sum_up
+from tuner.study.record import Record
+from tuner.training.checkpoint import CheckpointFolder
+
+RATES = (0.1, 0.2, 0.3)
+
+
+class Ended:
+    """A search whose three trials have ended, with the checkpoints of their best reports.
+
+    Each scores best at its first report; the second of them is the best.
+    """
+
+    def __init__(self, course: Course) -> None:
+        self.course, self.record = course, record_of(course)
+        self.runs: Record | None = None
+        index = ImageIndex.from_paths("train", Path(), ("a", "b"), ["1", "2"], [0, 1])
+        self.data = PreparedData(train=index, validation=index, fingerprint="f00d", notes=())
+        for rate, score in zip(RATES, (0.5, 0.75, 0.625), strict=True):
+            settings = {"optim.lr": rate, "optim.name": "sgd", "train.batch_size": 16}
+            self.train(self.record, "trials", settings, score)
+
+    def train(
+        self, record: Record, place: str, settings: dict[str, Any], score: float | None
+    ) -> None:
+        """Add a trial, or a run, that has the score at 100 of 900 images; without one it fails."""
+        number = record.add_trial(settings).number
+        if score is None:
+            record.end(number, "failed", "killed", "gone")
+            return
+        record.add_report(number, report(100, score))
+        record.add_report(number, report(900, score / 2))
+        record.end(number, "complete")
+        weights = {"weight": torch.full((2,), score)}
+        folder = self.course.search.folder / place / f"{number:04d}"
+        CheckpointFolder(folder, pytest.fail).save({"model": weights}, 100)
+
+    def confirm(self, trial: int, *scores: float | None) -> None:
+        """Add a confirm run of the trial for each score, on the seeds 1, 2 …"""
+        if self.runs is None:
+            self.runs = self.record.open_confirm()
+        for seed, score in enumerate(scores, start=1):
+            settings = {**self.record.trials[trial].settings, "train.seed": seed}
+            self.train(self.runs, "confirm", settings, score)
+
+    def hand_over(self) -> Winner:
+        return hand_over(self.course, self.data, self.record, self.runs)
+
+
+@pytest.fixture
+def ended(course_of: OpenCourse) -> Ended:
+    """Return a search that has ended, not confirmed."""
+    return Ended(course_of())
+
+
+def weights_in(folder: Path) -> float:
+    """Return the one number that tells whose weights lie there."""
+    return float(load_file(folder / "best" / "model.safetensors")["weight"][0])
+
+
+def table(folder: Path, name: str) -> list[dict[str, str]]:
+    with (folder / name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_without_confirm_runs_the_best_trial_wins(ended: Ended) -> None:
+    winner = ended.hand_over()
+    folder = ended.course.search.folder
+    assert (winner.trial.number, winner.run, winner.confirmed) == (1, winner.trial, None)
+    assert winner.report["samples_seen"] == 100
+    assert weights_in(folder) == 0.75
+    best = read_yaml(folder / "best.yaml")
+    assert (best["result"]["trial_number"], best["result"]["top1"]) == (1, 0.75)
+    assert best["settings"]["optim"]["lr"] == 0.2
+    assert best["settings"]["train"]["seed"] == 0
+    assert "confirmed" not in best
+    assert not (folder / "confirm.csv").exists()
+    assert [row["trial_number"] for row in table(folder, "leaderboard.csv")] == ["1", "2", "0"]
+
+
+def test_the_best_mean_wins_and_its_best_run_is_handed_over(ended: Ended) -> None:
+    ended.confirm(1, 0.5, 0.25)
+    ended.confirm(2, 0.4, 0.6)
+    winner = ended.hand_over()
+    folder = ended.course.search.folder
+    assert (winner.trial.number, winner.run.number) == (2, 3)
+    assert winner.checkpoints == folder / "confirm" / "0003"
+    assert weights_in(folder) == pytest.approx(0.6)
+    best = read_yaml(folder / "best.yaml")
+    assert (best["result"]["trial_number"], best["result"]["top1"]) == (2, 0.6)
+    assert (best["settings"]["optim"]["lr"], best["settings"]["train"]["seed"]) == (0.3, 2)
+    assert best["confirmed"]["scores"] == [0.4, 0.6]
+    assert best["confirmed"]["score_in_search"] == 0.625
+    assert [row["trial_number"] for row in table(folder, "leaderboard.csv")] == ["2", "1", "0"]
+    assert [row["seed"] for row in table(folder, "confirm.csv")] == ["1", "2", "1", "2"]
+
+
+def test_where_every_run_failed_the_best_trial_wins(ended: Ended) -> None:
+    ended.confirm(2, None, None)
+    winner = ended.hand_over()
+    assert (winner.trial.number, winner.confirmed) == (1, None)
+    assert weights_in(ended.course.search.folder) == 0.75
+    rows = table(ended.course.search.folder, "confirm.csv")
+    assert [row["reason"] for row in rows] == ["killed", "killed"]
+
+
+def test_a_winner_that_is_handed_over_is_left_alone(ended: Ended) -> None:
+    ended.hand_over()
+    folder = ended.course.search.folder
+    for each in (folder / "trials").rglob("*.pt"):
+        each.unlink()
+    before = (folder / "best.yaml").stat().st_mtime_ns
+    ended.hand_over()
+    assert (folder / "best.yaml").stat().st_mtime_ns == before
+
+
+def test_confirm_runs_that_came_later_change_what_is_handed_over(ended: Ended) -> None:
+    ended.hand_over()
+    ended.confirm(1, 0.25)
+    ended.hand_over()
+    folder = ended.course.search.folder
+    assert weights_in(folder) == 0.25
+    assert read_yaml(folder / "best.yaml")["confirmed"]["mean"] == 0.25
+
+
+def test_weights_that_cannot_be_read_leave_the_settings(ended: Ended) -> None:
+    folder = ended.course.search.folder
+    path = folder / "trials" / "0001" / "000000100.pt"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(CheckpointError) as caught:
+        ended.hand_over()
+    assert caught.value.problems == (
+        f"{path}: is damaged (its SHA-256 does not fit); train it again: "
+        "python -m tuner.retrain config=results/tiny/best.yaml",
+    )
+    assert read_yaml(folder / "best.yaml")["result"]["trial_number"] == 1
+    assert not (folder / "best").exists()
+
+
+TIMES = {"prepare": 1.2, "measure": 10.0, "search": 100.4, "confirm": 50.0, "hand over": 0.1}
+
+
+def test_the_end_says_what_was_found_and_what_it_cost(
+    ended: Ended, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended.confirm(1, 0.5, 0.75)
+    ended.confirm(2, 0.25, None)
+    winner = ended.hand_over()
+    capsys.readouterr()
+    sum_up(ended.course, winner, ended.record, ended.runs, TIMES)
+    assert capsys.readouterr().out.splitlines() == [
+        "best      trial 1: 62.5 % ± 17.7 over 2 fresh seeds; 75.0 % in the search",
+        "          optim.lr = 0.2",
+        "          optim.name = sgd",
+        "          train.batch_size = 16",
+        "cost      prepare 1 s, measure 10 s, search 1 min 40 s, confirm 50 s, hand over 0 s",
+        "          measure, search and confirm: 2 min 40 s",
+        "          5,400 images trained in 7 trainings",
+        "files     results/tiny: leaderboard.csv, confirm.csv, best.yaml, best",
+        "retrain   python -m tuner.retrain config=results/tiny/best.yaml",
+    ]
+    summary = json.loads((ended.course.search.folder / "summary.json").read_text())
+    assert summary == {
+        "trial_number": 1,
+        "confirmed": read_yaml(ended.course.search.folder / "best.yaml")["confirmed"],
+        "seconds": TIMES,
+        "expected_s": None,
+        "images_trained": 5400,
+        "trainings": 7,
+    }
+
+
+def test_without_confirm_runs_the_end_says_the_score_of_the_search(
+    course_of: OpenCourse, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = Ended(course_of("search.metric=validation_loss"))
+    winner = ended.hand_over()
+    capsys.readouterr()
+    sum_up(ended.course, winner, ended.record, None, TIMES)
+    assert capsys.readouterr().out.splitlines()[0] == "best      trial 1: 0.250 at epoch 1"
+
+
+def test_one_fresh_seed_has_no_spread(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
+    ended.confirm(1, 0.5)
+    winner = ended.hand_over()
+    capsys.readouterr()
+    sum_up(ended.course, winner, ended.record, ended.runs, TIMES)
+    assert capsys.readouterr().out.splitlines()[0] == (
+        "best      trial 1: 50.0 % over 1 fresh seed; 75.0 % in the search"
+    )

@@ -1,0 +1,124 @@
+"""What stage search decides before and after Ray: its record, its jobs, and why nothing came."""
+
+import csv
+
+import pytest
+
+from tests.unit.stages.conftest import PLAN, OpenCourse, record_of, report
+from tuner.errors import RunError
+from tuner.raytune.engine import ray_session
+from tuner.search_logic.jobs import Job
+from tuner.stages.confirm import confirm
+from tuner.stages.course import Course
+from tuner.stages.train import open_jobs, say_threads, train_trials, why_none
+from tuner.study.record import Record
+
+
+def fail_every_trial(course: Course, record: Record, *reasons: tuple[str, str]) -> None:
+    """End a trial for each reason and message."""
+    jobs = open_jobs(course.search, record, 100)
+    for reason, message in reasons:
+        job = jobs.next_job()
+        assert isinstance(job, Job)
+        jobs.fail(job, reason, message)
+
+
+def test_jobs_are_those_that_the_settings_ask_for(course_of: OpenCourse) -> None:
+    course = course_of("search.trials=3", "search.grace_epochs=3")
+    jobs = open_jobs(course.search, record_of(course), 100)
+    job = jobs.next_job()
+    assert isinstance(job, Job)
+    assert job.until_samples == 900
+    assert job.settings.keys() == {"optim.lr", "optim.name", "train.batch_size"}
+    jobs.report(job, report(100, 0.5))
+    jobs.report(job, report(300, 0.5))
+    assert jobs.counts()["waiting"] == 1
+
+
+def test_a_search_without_a_score_says_every_reason_once_and_keeps_its_rows(
+    course_of: OpenCourse, capsys: pytest.CaptureFixture[str]
+) -> None:
+    course = course_of("search.trials=3")
+    record = record_of(course)
+    fail_every_trial(
+        course, record, ("out_of_memory", "at 16"), ("diverged", "first"), ("diverged", "second")
+    )
+    with ray_session(course.machine) as session, pytest.raises(RunError) as caught:
+        train_trials(course, record, session)
+    assert caught.value.problems == (
+        "no trial has a score: diverged (first); out_of_memory (at 16); "
+        "mend it, then use resume=never",
+    )
+    assert capsys.readouterr().out == "search    3 trials: 2 failed, 1 infeasible\n"
+    with (course.search.folder / "leaderboard.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == 3
+
+
+def test_why_none_tells_nothing_of_trials_that_did_not_fail(course_of: OpenCourse) -> None:
+    course = course_of("search.trials=3")
+    record = record_of(course)
+    fail_every_trial(course, record, ("diverged", "nan"))
+    record.end(record.add_trial({"optim.lr": 0.1}).number, "stopped")
+    assert why_none(record) == "diverged (nan)"
+
+
+@pytest.mark.parametrize(
+    ("threads", "lines"),
+    [
+        ([], []),
+        ([1], []),
+        (
+            [4, 1, 2],
+            ["search    torch threads were 1, 2, 4 and are 1 now: the last bits of results differ"],
+        ),
+    ],
+)
+def test_other_threads_than_before_are_told(
+    course_of: OpenCourse,
+    capsys: pytest.CaptureFixture[str],
+    threads: list[int],
+    lines: list[str],
+) -> None:
+    record = record_of(course_of())
+    record.add_trial({"optim.lr": 0.1})
+    for place, each in enumerate(threads, start=1):
+        record.add_report(0, report(100 * place, 0.5, threads=each))
+    say_threads(PLAN, record)
+    assert capsys.readouterr().out.splitlines() == lines
+
+
+@pytest.mark.parametrize("override", ["search.confirm_top=0", "search.trials=1"])
+def test_where_nothing_is_to_be_confirmed_there_is_no_study_of_runs(
+    course_of: OpenCourse, override: str
+) -> None:
+    course = course_of(override)
+    record = record_of(course)
+    if override == "search.trials=1":
+        fail_every_trial(course, record, ("diverged", "nan"))
+    else:
+        record.add_trial({"optim.lr": 0.1})
+        record.add_report(0, report(900, 0.5))
+        record.end(0, "complete")
+    before = (course.search.folder / "study.journal").read_bytes()
+    with ray_session(course.machine) as session:
+        assert confirm(course, record, session) is None
+    assert (course.search.folder / "study.journal").read_bytes() == before
+
+
+def test_confirm_runs_that_are_done_are_returned_without_ray(
+    course_of: OpenCourse, capsys: pytest.CaptureFixture[str]
+) -> None:
+    course = course_of("search.confirm_top=1", "search.confirm_seeds=1", "train.seed=7")
+    record = record_of(course)
+    record.add_trial({"optim.lr": 0.1})
+    record.add_report(0, report(900, 0.5))
+    record.end(0, "complete")
+    runs = record.open_confirm()
+    runs.add_trial({"optim.lr": 0.1, "train.seed": 8})
+    runs.add_report(0, report(900, 0.25))
+    runs.end(0, "complete")
+    with ray_session(course.machine) as session:
+        found = confirm(course, record, session)
+    assert found is not None
+    assert found.trials == runs.trials
+    assert capsys.readouterr().out == "confirm   1 runs: 1 complete\n"
