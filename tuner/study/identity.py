@@ -15,6 +15,19 @@ from tuner.errors import StudyError
 from tuner.settings.identity import describe_changes
 from tuner.study.journal import EventJournal
 
+# For who looks at the study with a tool that knows nothing of this program.
+UNITS = {
+    "step": "training images seen",
+    "samples_seen": "training images",
+    "top1": "fraction of 1",
+    "top5": "fraction of 1",
+    "validation_loss": "nats",
+    "train_loss": "nats",
+    "seconds": "s",
+    "images_per_s": "training images a second",
+    "peak_memory_bytes": "bytes",
+}
+
 
 def check_name(storage: JournalStorage, name: str, run_folder: Path) -> None:
     """Checks that the journal is empty or holds the search of that name, its oldest study.
@@ -63,13 +76,14 @@ def find_study(
 def begin_study(
     storage: JournalStorage, journal: EventJournal, name: str, identity: Mapping[str, Any]
 ) -> int:
-    """The number of a new study, named and with its metric named for Optuna's own tools."""
+    """The number of a new study, its metric named and its units said for Optuna's own tools."""
     direction = StudyDirection[identity["direction"].upper()]
     study_id = storage.create_new_study([direction], name)
     study = optuna.load_study(study_name=name, storage=storage)
     with journal.event():
         with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
             study.set_metric_names([identity["metric"]])
+        storage.set_study_user_attr(study_id, "units", UNITS)
         storage.set_study_user_attr(study_id, "identity", identity)
     return study_id
 
