@@ -7,10 +7,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
+import ray
+from prometheus_client.parser import text_string_to_metric_families
 from ray.thirdparty_files import psutil
 
 from tuner.errors import RunError
@@ -25,6 +29,8 @@ Results = Generator[Mapping[str, Any], None, None]
 MACHINE = Machine(2, 2**33, 2**30, (Gpu("fourth", 2**34),))
 PLAN = Plan(slots=2, cpus_per_trial=0.5, gpus_per_trial=0.5, num_gpus=1, threads=1)
 VISIBLE_CARD = "3"
+EXPORT_EVERY_S = 1  # Ray's metrics, instead of every 10 s
+FORGOTTEN_AFTER_S = 4 * EXPORT_EVERY_S  # exported once, a value is served for two more
 PROGRAM = """
 import sys
 from tests.integration.test_engine import ListedJobs, work
@@ -70,6 +76,26 @@ def work(job: Mapping[str, Any], context: Mapping[str, Any]) -> Results:
             return
         if fault == "dies":
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def scored_work(job: Mapping[str, Any], context: Mapping[str, Any]) -> Results:
+    """Report a score, and no loss."""
+    yield {"samples_seen": 2, "top1": job["settings"]["top1"], "train_loss": None, "pid": 1}
+
+
+def served_metrics() -> dict[str, dict[tuple[str, str], float]]:
+    """Return the values that Prometheus would read now, by metric, and by stage and trial."""
+    port = ray.nodes()[0]["MetricsExportPort"]
+    with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    return {
+        family.name: {
+            (sample.labels["stage"], sample.labels["trial"]): sample.value
+            for sample in family.samples
+        }
+        for family in families
+        if family.name.startswith("ray_tuner_")
+    }
 
 
 class ListedJobs:
@@ -137,6 +163,7 @@ def ray_cluster() -> Iterator[RaySession]:
     """Give a running Ray with one logical card."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDA_VISIBLE_DEVICES", VISIBLE_CARD)
+        patch.setenv("RAY_metrics_report_interval_ms", str(1000 * EXPORT_EVERY_S))
         with ray_session(MACHINE) as session:
             yield session
 
@@ -152,18 +179,48 @@ def run(
 
 
 def test_every_slot_is_busy_with_a_reused_process(ray_cluster: RaySession) -> None:
-    jobs = ListedJobs([{"optim.lr": number / 10} for number in range(10)])
+    jobs = ListedJobs([{"optim.lr": number / 10} for number in range(10)], num_processes=PLAN.slots)
 
     run(ray_cluster, jobs, context={"run": "results/first"})
 
     reports = [result for results in jobs.results.values() for _, result in results]
     assert len(jobs.processes) == PLAN.slots
-    assert [len(jobs.results[number]) for number in range(10)] == [2] * 10
+    assert [jobs.results[number][0][1]["samples_seen"] for number in range(10)] == [1] * 10
+    assert [len(jobs.results[number]) for number in range(2, 10)] == [2] * 8
     assert jobs.most_at_once == PLAN.slots
     assert {report["card"] for report in reports} == {VISIBLE_CARD}
     assert {report["threads"] for report in reports} == {"1"}
     assert {report["folder"] for report in reports} == {os.getcwd()}
     assert all(report["context"] == {"run": "results/first"} for report in reports)
+
+
+def test_the_figures_of_a_trial_stay_between_its_reports_and_go_after_its_end(
+    ray_cluster: RaySession,
+) -> None:
+    seen: list[dict[str, dict[tuple[str, str], float]]] = []
+
+    def look(job: Job, result: Mapping[str, Any]) -> None:
+        if job.trial_number == 0:
+            return
+        time.sleep(FORGOTTEN_AFTER_S)
+        deadline = time.monotonic() + 60
+        while not seen or ("confirm", "0") in seen[-1]["ray_tuner_samples_seen"]:
+            assert time.monotonic() < deadline
+            seen.append(served_metrics())
+
+    run_jobs(
+        ray_cluster,
+        replace(PLAN, slots=1),
+        ListedJobs([{"top1": 0.25}, {"top1": 0.5}], on_report=look),
+        scored_work,
+        {"stage": "confirm"},
+        max_restarts=0,
+    )
+
+    assert seen[-1] == {
+        "ray_tuner_samples_seen": {("confirm", "1"): 2.0},
+        "ray_tuner_top1": {("confirm", "1"): 0.5},
+    }
 
 
 def test_a_failure_costs_only_its_trial(ray_cluster: RaySession) -> None:

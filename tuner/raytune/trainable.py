@@ -8,6 +8,7 @@ from ray import tune
 
 from tuner.errors import CheckpointError
 from tuner.planning.resources import Plan
+from tuner.raytune.metrics import shown_metrics
 from tuner.training.result import describe_error
 
 # A generator function, importable in the trial's process: given a job and the search's context,
@@ -29,9 +30,14 @@ def build_trainable(work: Work, context: Mapping[str, Any], plan: Plan) -> Any:
 
     def train_job(config: dict[str, Any]) -> None:
         fence_gpu_memory(plan.gpus_per_trial)
+        job = config["job"]
         try:
-            with closing(work(config["job"], context)) as results:
+            with (
+                closing(work(job, context)) as results,
+                shown_metrics(job["trial_number"], context.get("stage", "search")) as show,
+            ):
                 for result in results:
+                    show(result)
                     report(result)
         except CheckpointError as error:
             report({"reason": CANNOT_WRITE, "message": str(error)})
