@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,8 +48,23 @@ ENVIRONMENT = {
 }
 
 
-# Told the dashboard's address and the file that holds its login; None where nobody wants one.
-OnDashboard = Callable[[str, Path], None] | None
+@dataclass(frozen=True, slots=True)
+class Dashboard:
+    """Where a running Ray can be watched, on loopback alone.
+
+    Attributes:
+        url: Of Ray's dashboard.
+        token_path: The file that holds its login, which only this user can read.
+        metrics_url: What Prometheus reads; there with and without a dashboard, and needs no login.
+    """
+
+    url: str
+    token_path: Path
+    metrics_url: str
+
+
+# Told of the dashboard; None where nobody wants one.
+OnDashboard = Callable[[Dashboard], None] | None
 
 
 class RayLost(BaseException):
@@ -101,13 +117,20 @@ class RaySession:
                 dashboard_host="127.0.0.1",
                 log_to_driver=False,
                 logging_level=logging.ERROR,
-                _temp_dir=str(self.folder),
+                _temp_dir=str(self.folder / "ray"),  # Ray lets everybody write into it
             )
         # Lines on dead workers that come in spite of log_to_driver=False; the failed trial says it.
         ray._private.worker._worker_logs_enabled = False
         logging.getLogger("ray.tune.tune").addFilter(is_news)
         if self._on_dashboard:
-            self._on_dashboard(f"http://{started.dashboard_url}", self.token_path)
+            port = ray.nodes()[0]["MetricsExportPort"]
+            self._on_dashboard(
+                Dashboard(
+                    url=f"http://{started.dashboard_url}",
+                    token_path=self.token_path,
+                    metrics_url=f"http://127.0.0.1:{port}/metrics",
+                )
+            )
 
     def stop(self) -> None:
         """Ends Ray, if it runs; returns when none of its processes is left."""
@@ -170,8 +193,7 @@ def ray_session(machine: Machine, on_dashboard: OnDashboard = None) -> Iterator[
 
     Args:
         machine: What Ray may give to trials.
-        on_dashboard: Told the address of Ray's dashboard, on loopback, and the file with the login
-            that it asks for, whenever one has started; without it there is none.
+        on_dashboard: Told of Ray's dashboard whenever one has started; without it there is none.
 
     Raises:
         ResourceError: RAY_ADDRESS is set.

@@ -1,13 +1,12 @@
 """Before anything starts: what the machine can give, what will be trained, what it will cost."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from tuner.data.prepare import PreparedData
 from tuner.planning.cost import Estimate, Work
 from tuner.planning.machine import Machine, look
 from tuner.planning.resources import Plan, plan_resources
-from tuner.raytune.engine import OnDashboard, check_address
+from tuner.raytune.engine import Dashboard, OnDashboard, check_address
 from tuner.reporting.terminal import bytes_text, duration_text, say, say_under
 from tuner.stages.look import look_at_speed
 from tuner.stages.opening import Search, shown_path
@@ -103,18 +102,21 @@ def foresee(course: Course, *, may_use_gpu: bool) -> Course:
 
 
 def say_plan(course: Course) -> None:
-    """Prints what will be trained, and what each trial gets of the machine."""
+    """Prints what will be trained, stage by stage, and what each trial gets of the machine."""
     search, plan, work = course.search, course.plan, course.work
     config = search.config
     lengths = [f"{length / work.num_images:g}" for length in work.rungs]
     ends = f"rungs at {', '.join(lengths)} epochs" if len(lengths) > 1 else f"{lengths[0]} epochs"
     names = ", ".join(map(str, search.possible_values("model.name")))
+    measured = " x ".join(search.space.throughput) or "nothing to choose"
+    confirmed = f"the best {work.confirm_runs // config.search.confirm_seeds} again on "
+    confirmed += f"{config.search.confirm_seeds} fresh seeds, {work.confirm_runs} runs"
     say_under(
         "plan",
-        f"{work.trials} trials of {names} at {config.data.image_size} px, {ends} of "
-        f"{work.num_images} images",
-        f"confirm: the best {config.search.confirm_top} on {config.search.confirm_seeds} fresh "
-        f"seeds, {work.confirm_runs} runs",
+        f"prepare {work.num_images} training and {work.num_validation} validation images",
+        f"measure: {measured}",
+        f"search: {work.trials} trials of {names} at {config.data.image_size} px, {ends}",
+        f"confirm: {confirmed if work.confirm_runs else 'nothing'}",
     )
     share = f", {plan.gpus_per_trial:g} GPU" if plan.num_gpus else ""
     say_under(
@@ -138,6 +140,11 @@ def say_estimate(estimate: Estimate, basis: str) -> None:
     say_under("time", f"about {duration_text(estimate.seconds)}: {told}", basis)
 
 
-def say_dashboard(url: str, token_path: Path) -> None:
-    """Prints where Ray's dashboard is and how to get its login, never the login itself."""
-    say_under("dashboard", f"{url}, on this machine alone", f"its token: cat {token_path}")
+def say_dashboard(dashboard: Dashboard) -> None:
+    """Prints where Ray can be watched and how to get the login, never the login itself."""
+    say_under(
+        "dashboard",
+        f"{dashboard.url}, on this machine alone",
+        f"its token: cat {dashboard.token_path}",
+        f"metrics for Prometheus: {dashboard.metrics_url}",
+    )
