@@ -8,7 +8,7 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import product
-from math import ceil, sqrt
+from math import ceil
 from typing import Any, Literal
 
 from tuner.errors import RunError
@@ -22,7 +22,7 @@ Measure = Callable[[Settings, float], Sequence[Mapping[str, Any]]]
 NUM_WORKERS, PREFETCH_FACTOR = "loader.num_workers", "loader.prefetch_factor"
 CHEAPEST_FIRST = (NUM_WORKERS, PREFETCH_FACTOR, "train.accumulate_steps")
 MOST_CANDIDATES = 64
-WITHIN = 0.03  # of the best is as good as the best
+WITHIN = 0.03  # of the best is as good as the best: less than that a short window cannot tell
 WINDOWS = (1, 2, 4)  # how long those of each round are, as against each other
 MIN_WINDOW_S = 0.3
 GPU_MEMORY_SHARE = 0.9  # of a card; the rest is for what nobody has counted
@@ -67,7 +67,6 @@ class Choice:
     pinned: Row
     images_per_s: float  # of the pinned settings, all processes together
     num_processes: int  # side by side
-    within: float  # of the best counted as good: WITHIN, or more where windows did not repeat
 
     @property
     def images_per_s_each(self) -> float:
@@ -133,11 +132,7 @@ def choose(
     budget_s: float,
     clock: Callable[[], float],
 ) -> Choice:
-    """Returns the cheapest settings as good as the fastest, found by successive halving.
-
-    As good is: within `WITHIN`, or within one standard error where the windows of one candidate
-    differ by more, as on a machine that others use too (the one-standard-error rule of Breiman et
-    al. 1984). Nothing is paid for a difference that cannot be told from chance.
+    """Returns the cheapest settings within `WITHIN` of the fastest, found by successive halving.
 
     Every candidate gets a short window, the best third longer ones. What counts is the images per
     second of all processes together, over all windows. Where another loader is due, a call of 0 s
@@ -166,20 +161,18 @@ def choose(
             if clock() < end or (number, place) == (0, 0):
                 tally.add(measure_in_step(tally.settings, seconds))
     # The last round's alone: whoever left before was measured for a fraction of their time, in
-    # another stretch of it. Who could be pinned is never left behind (see _going_on).
+    # another stretch of it. One that could be pinned is never left behind (see _going_on).
     finalists = _unfailed(racing) or _unfailed(tallies)
     if not finalists:
         failed = next(tally for tally in tallies if tally.reason)
         raise RunError(f"throughput: nothing could be measured: {failed.reason} ({failed.message})")
-    within = max(WITHIN, _standard_error(finalists))
-    pinned = _cheapest_of_the_best(finalists, within)
+    pinned = _cheapest_of_the_best(finalists)
     rows = tuple(tally.row() for tally in tallies)
     return Choice(
         rows=rows,
         pinned=next(row for row in rows if row.settings is pinned.settings),
         images_per_s=pinned.images_per_s,
         num_processes=len(pinned.num_images),
-        within=within,
     )
 
 
@@ -243,14 +236,9 @@ class _Tally:
     waited_s: float = 0.0
     peak_memory_bytes: int | None = None
     micro_batch_size: int | None = None
-    window_speeds: list[float] = field(default_factory=list)  # of all processes together
+    rounds: int = 0
     reason: str = ""
     message: str = ""
-
-    @property
-    def rounds(self) -> int:
-        """Windows it was measured in; one a round."""
-        return len(self.window_speeds)
 
     @property
     def images_per_s(self) -> float:
@@ -276,7 +264,7 @@ class _Tally:
         peaks = [result["peak_memory_bytes"] for result in results]
         self.peak_memory_bytes = max(peaks + [self.peak_memory_bytes or 0])
         self.micro_batch_size = min(result["micro_batch_size"] for result in results)
-        self.window_speeds.append(sum(each["num_images"] / each["seconds"] for each in results))
+        self.rounds += 1
 
     def row(self) -> Row:
         """Returns it for people and files."""
@@ -329,38 +317,27 @@ def _in_step(measure: Measure) -> Measure:
 
 
 def _going_on(racing: Sequence[_Tally]) -> list[_Tally]:
-    """Returns the best third, at least two, the one that would be pinned now and the cheapest.
+    """Returns the best third, at least two, and the one that would be pinned now.
 
-    The latter two are seldom among the fastest where many are nearly equal, and whether one of
-    them is pinned would hang on the luck of the first windows.
+    The latter is seldom among the fastest where many are nearly equal, and would be chosen by the
+    luck of the first windows if those alone went on.
     """
     unfailed = _unfailed(racing)
     if not unfailed:
         return []
     by_speed = sorted(unfailed, key=lambda tally: -tally.images_per_s)
-    chosen = by_speed[: max(2, ceil(len(unfailed) / 3))]
-    chosen += [_cheapest_of_the_best(unfailed, WITHIN), unfailed[0]]
-    return [tally for tally in unfailed if any(tally is each for each in chosen)]
+    best = by_speed[: max(2, ceil(len(unfailed) / 3))]
+    pinned = _cheapest_of_the_best(unfailed)
+    return [tally for tally in unfailed if tally is pinned or any(tally is each for each in best)]
 
 
 def _unfailed(tallies: Sequence[_Tally]) -> list[_Tally]:
     return [tally for tally in tallies if tally.rounds and not tally.reason]
 
 
-def _cheapest_of_the_best(measured: Sequence[_Tally], within: float) -> _Tally:
-    enough = (1 - within) * max(tally.images_per_s for tally in measured)
+def _cheapest_of_the_best(measured: Sequence[_Tally]) -> _Tally:
+    enough = (1 - WITHIN) * max(tally.images_per_s for tally in measured)
     return next(tally for tally in measured if tally.images_per_s >= enough)
-
-
-def _standard_error(measured: Sequence[_Tally]) -> float:
-    """Returns that of a speed, as a share of it, from how well windows repeat; 0 if none did."""
-    squares, freedom = 0.0, 0
-    for tally in measured:
-        mean = sum(tally.window_speeds) / tally.rounds
-        squares += sum((speed / mean - 1) ** 2 for speed in tally.window_speeds)
-        freedom += tally.rounds - 1
-    num_windows = sum(tally.rounds for tally in measured) / len(measured)
-    return sqrt(squares / freedom / num_windows) if freedom else 0.0
 
 
 def _window_s(number: int, num_racing: int, left_s: float) -> float:
@@ -368,5 +345,5 @@ def _window_s(number: int, num_racing: int, left_s: float) -> float:
     units = 0
     for length in WINDOWS[number:]:
         units += length * num_racing
-        num_racing = min(num_racing, max(2, ceil(num_racing / 3)) + 2)
+        num_racing = min(num_racing, max(2, ceil(num_racing / 3)) + 1)
     return max(MIN_WINDOW_S, WINDOWS[number] * left_s / units)
