@@ -6,6 +6,8 @@ from math import floor, inf
 from tuner.errors import ResourceError
 from tuner.planning.machine import Machine
 
+# What a process takes of a card beside torch's allocator: context, kernels, cuDNN. An estimate.
+GPU_CONTEXT_BYTES = 600 * 2**20
 SLACK = 1e-9  # so that three thirds of a card are three trials
 
 

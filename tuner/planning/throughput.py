@@ -12,6 +12,7 @@ from math import ceil
 from typing import Any, Literal
 
 from tuner.errors import RunError
+from tuner.planning.resources import GPU_CONTEXT_BYTES
 from tuner.settings.space import IntSpec, ParameterSpec, edge_values
 
 Settings = Mapping[str, Any]
@@ -26,7 +27,6 @@ WITHIN = 0.03  # of the best is as good as the best: less than that a short wind
 WINDOWS = (1, 2, 4)  # how long those of each round are, as against each other
 MIN_WINDOW_S = 0.3
 GPU_MEMORY_SHARE = 0.9  # of a card; the rest is for what nobody has counted
-GPU_CONTEXT_BYTES = 600 * 2**20  # what a process takes beside torch's allocator, an estimate
 WORTH_DOUBLING = 0.05
 
 

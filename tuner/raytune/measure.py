@@ -63,12 +63,17 @@ class Probes:
     """Probes that wait for something to measure; given by `probes`."""
 
     def __init__(
-        self, session: RaySession, plan: Plan, work: ProbeWork, context: Mapping[str, Any]
+        self,
+        session: RaySession,
+        plan: Plan,
+        work: ProbeWork,
+        context: Mapping[str, Any],
+        is_fenced: bool,
     ) -> None:
         import ray
 
         self._session = session
-        self._arguments = (work, dict(context), plan.gpus_per_trial)
+        self._arguments = (work, dict(context), plan.gpus_per_trial if is_fenced else 0.0)
         self._actor_class: Any = ray.remote(
             num_cpus=plan.cpus_per_trial, num_gpus=plan.gpus_per_trial
         )(Probe)
@@ -156,6 +161,7 @@ def probes(
     context: Mapping[str, Any],
     *,
     num_probes: int | None = None,
+    is_fenced: bool = True,
 ) -> Iterator[Probes]:
     """Gives probes that run `work`; at the end no process of theirs is left.
 
@@ -165,12 +171,13 @@ def probes(
         work: What one does when asked to measure.
         context: The same for every call; plain and small.
         num_probes: How many instead of the plan's slots.
+        is_fenced: Whether each keeps to its share of a card's memory, as a trial does.
 
     Raises:
         RunError: Ray was lost; `session` can be started again.
     """
     session.ensure_started()
-    started = Probes(session, plan, work, context)
+    started = Probes(session, plan, work, context, is_fenced)
     try:
         # An interrupt passes at once: it ends the whole session, whatever is left of Ray.
         try:

@@ -7,7 +7,7 @@ from typing import Any
 from ray import tune
 
 from tuner.errors import CheckpointError
-from tuner.planning.resources import Plan
+from tuner.planning.resources import GPU_CONTEXT_BYTES, Plan
 from tuner.raytune.metrics import shown_metrics
 from tuner.training.result import describe_error
 
@@ -17,8 +17,6 @@ Work = Callable[[Mapping[str, Any], Mapping[str, Any]], Generator[Mapping[str, A
 
 RESULT = "result"
 CANNOT_WRITE = "cannot_write"  # no fault of the trial's: whatever comes next would fail in turn
-# What a process takes of a card beside torch's allocator: context, kernels, cuDNN. An estimate.
-CONTEXT_BYTES = 600 * 2**20
 
 
 def build_trainable(work: Work, context: Mapping[str, Any], plan: Plan) -> Any:
@@ -61,5 +59,5 @@ def fence_gpu_memory(share: float) -> None:
 
         if torch.cuda.is_available():
             card = torch.cuda.get_device_properties(0)
-            room = share - CONTEXT_BYTES / card.total_memory
+            room = share - GPU_CONTEXT_BYTES / card.total_memory
             torch.cuda.set_per_process_memory_fraction(max(room, share / 2))

@@ -67,6 +67,9 @@ def measure_speeds(course: Course, fingerprint: str, session: RaySession) -> Spe
     share = find_gpu_share(course, session) if is_share_open(course) else None
     plan = plan_trials(search, course.machine, share)
     settings, notes = candidates(search.space.throughput, flatten(search.config))
+    kept = with_workers_for(plan.cpus_per_trial, settings)
+    if len(kept) < len(settings):
+        notes += (f"more loader workers than a trial has CPUs ({plan.cpus_per_trial:g}): left out",)
     for note in notes:
         say_under("measure", note)
     with (
@@ -80,7 +83,7 @@ def measure_speeds(course: Course, fingerprint: str, session: RaySession) -> Spe
             progress(min(int(time.monotonic() - started), ceil(budget_s)), ceil(budget_s))
             return found.measure(settings, seconds)
 
-        choice = choose(settings, measure_window, budget_s=budget_s, clock=time.monotonic)
+        choice = choose(kept, measure_window, budget_s=budget_s, clock=time.monotonic)
     return Speeds(
         pinned=dict(choice.pinned.settings),
         images_per_s=choice.images_per_s_each,
@@ -89,6 +92,12 @@ def measure_speeds(course: Course, fingerprint: str, session: RaySession) -> Spe
         measured_on=date.today().isoformat(),
         table=throughput_csv(choice),
     )
+
+
+def with_workers_for(cpus: float, settings: Sequence[Settings]) -> Sequence[Settings]:
+    """Returns the settings whose loader workers do not take the CPUs of other trials."""
+    most = max(1, floor(cpus))
+    return [each for each in settings if each.get("loader.num_workers", 0) <= most] or settings[:1]
 
 
 def context(course: Course, plan: Plan) -> dict[str, Any]:
@@ -126,15 +135,18 @@ def find_gpu_share(course: Course, session: RaySession) -> float:
     """Returns the share of one card at which trials side by side train most images/s in all."""
     most = most_trials_per_gpu(course)
     plan = replace(course.plan, gpus_per_trial=1 / most, threads=1, cpus_per_trial=1.0)
-    with probes(session, plan, measure_speed, context(course, plan), num_probes=most) as found:
+    with probes(
+        session, plan, measure_speed, context(course, plan), num_probes=most, is_fenced=False
+    ) as found:
 
         def measure_shared(num_trials: int) -> float | None:
+            found.measure({}, 0.0, num_side_by_side=num_trials)  # each builds its model first
             results = found.measure({}, SHARE_WINDOW_S, num_side_by_side=num_trials)
             if any(result.get("reason") for result in results):
                 return None
             return sum(result["images_per_s"] for result in results)
 
-        alone = found.measure({}, SHARE_WINDOW_S, num_side_by_side=1)[0]
+        alone = found.measure({}, 0.0, num_side_by_side=1)[0]
         if alone.get("reason"):
             return 1.0  # told by the measurement that follows
         num_trials = trials_per_gpu(

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import RunError
+from tuner.planning.resources import GPU_CONTEXT_BYTES
 from tuner.planning.throughput import (
     CHEAPEST_FIRST,
-    GPU_CONTEXT_BYTES,
     MIN_WINDOW_S,
     MOST_CANDIDATES,
     WITHIN,
