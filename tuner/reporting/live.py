@@ -125,7 +125,7 @@ class LiveView:
         with self._lock:
             failure = self._progress.report(trial_number, result, goes_on=goes_on)
         if result.get("message"):
-            self._say(f"trial {trial_number:3d}  {visible(result['message'])}")
+            self._say(f"{self._stage.noun} {trial_number:3d}  {visible(result['message'])}")
         self._say_news(failure)
 
     def fail(self, trial_number: int, reason: str, message: str, *, is_final: bool) -> None:
@@ -183,7 +183,7 @@ class PlainLines:
     def _failure_lines(self, failure: Failure) -> Iterator[str]:
         self._num_failures += 1
         if self._num_failures <= MAX_FAILURE_LINES:
-            yield failure_line(failure)
+            yield failure_line(self._stage, failure)
         elif self._num_failures == MAX_FAILURE_LINES + 1:
             yield "further failures are not shown"
 
@@ -194,14 +194,14 @@ class PlainLines:
         settings = "".join(f" {k}={v}" for k, v in zip(names, values, strict=True))
         score = score_text(stage.metric, trial.score)
         return (
-            f"trial {trial.trial_number:3d}  {METRIC_NAMES[stage.metric]} {score}"
+            f"{stage.noun} {trial.trial_number:3d}  {METRIC_NAMES[stage.metric]} {score}"
             f" at epoch {stage.epochs(trial.samples_seen)} {settings}"
         )
 
     def _progress_line(self, figures: Figures) -> str:
         stage = self._stage
         best = [
-            f"best {score_text(stage.metric, trial.score)} (trial {trial.trial_number})"
+            f"best {score_text(stage.metric, trial.score)} ({stage.noun} {trial.trial_number})"
             for trial in figures.best[:1]
         ]
         speed, taken = speed_text(figures), time_text(figures, duration_text)

@@ -50,6 +50,11 @@ class StageView:
     num_slots: int
     parameters: Sequence[str]
 
+    @property
+    def noun(self) -> str:
+        """What a training is called here."""
+        return "run" if self.name == "confirm" else "trial"
+
     def epochs(self, samples: int) -> str:
         """A length as epochs."""
         return short(samples / self.num_images)
@@ -85,17 +90,17 @@ def score_text(metric: str, score: float | None) -> str:
     return NOTHING if score is None else metric_text(metric, score)
 
 
-def failure_line(failure: Failure) -> str:
+def failure_line(stage: StageView, failure: Failure) -> str:
     """A failed attempt as one line."""
     what = "failed" if failure.is_final else "tried again"
     why = f"{failure.reason}, {failure.message}" if failure.message else failure.reason
-    return f"trial {failure.trial_number:3d}  {what}: {visible(why)}"
+    return f"{stage.noun} {failure.trial_number:3d}  {what}: {visible(why)}"
 
 
 def counts_text(stage: StageView, figures: Figures) -> str:
     """How many trials there are and what became of them."""
     counts = ", ".join(f"{count:,} {state}" for state, count in figures.counts.items())
-    return f"{figures.num_begun:,} of {stage.num_trials:,} trials: {counts}"
+    return f"{figures.num_begun:,} of {stage.num_trials:,} {stage.noun}s: {counts}"
 
 
 def images_text(figures: Figures) -> str:
@@ -139,7 +144,7 @@ def draw(stage: StageView, figures: Figures, width: int, height: int) -> list[Te
         _funnel(stage, figures, width)[len(stage.rungs) - room.rungs :],
         slots,
         best,
-        [Text(failure_line(each), "red") for each in failures],
+        [Text(failure_line(stage, each), "red") for each in failures],
     ]
     parts = [part for part in parts if part]
     lines = [
@@ -251,7 +256,7 @@ def _header(stage: StageView, title: str) -> Row:
 
 def _row(stage: StageView, trial: Standing, epoch: str) -> Row:
     cells = [
-        f"trial {trial.trial_number}",
+        f"{stage.noun} {trial.trial_number}",
         score_text(stage.metric, trial.score),
         epoch,
         trial.state,

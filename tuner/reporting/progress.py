@@ -114,6 +114,7 @@ class StageProgress:
         self._states: Counter[str] = Counter()
         self._num_at = [0] * (len(self._rungs) + 1)  # trials between this rung and the next
         self._samples = 0
+        self._has_reports = False
         self._best: list[int] = []
         self._failures: deque[Failure] = deque(maxlen=NUM_FAILURES)
         for trial in list(record.trials):
@@ -137,12 +138,14 @@ class StageProgress:
             slot=slot,
             samples_seen=samples_seen,
             reported_s=self._clock(),
-            images_per_s=self._images_per_s,
+            # Before the first report of all, processes start: nobody knows since when they train.
+            images_per_s=self._images_per_s if self._has_reports else 0.0,
         )
         self._count(self._record.trials[trial_number])
 
     def report(self, trial_number: int, result: Report, *, goes_on: bool) -> Failure | None:
         """A report has been recorded; returns how the trial failed where its score is none."""
+        self._has_reports = True
         job = self._jobs.pop(trial_number, None)
         if job is not None:
             self._images_per_s = _slot_speed(job, result) or self._images_per_s

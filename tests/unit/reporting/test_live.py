@@ -298,10 +298,10 @@ def test_confirm_runs_have_no_funnel_and_show_their_seed(tmp_path: Path) -> None
     assert shown(stage.view) == [
         "✓ prepare  ✓ measure  ✓ search  ● confirm  ○ hand over     0:00:00, 0:01:40 left",
         "──────────────────────────────────────────────────────    0 %  0 of 2,000 images",
-        "1 of 4 trials: 0 complete, 0 stopped, 0 waiting, 0 failed",
+        "1 of 4 runs: 0 complete, 0 stopped, 0 waiting, 0 failed",
         "",
         "1 of 2 slots   top-1     epoch  state           lr      seed",
-        "trial 0            –  0.0 of 9  running     0.0312         7",
+        "run 0              –  0.0 of 9  running     0.0312         7",
         "idle",
         "",
         "best           top-1     epoch  state           lr      seed",
@@ -408,7 +408,9 @@ def test_a_pipe_gets_lines_for_progress_for_the_best_and_for_failures(tmp_path: 
     assert written(console).splitlines() == [
         "search    trial   0  [b]100.pt :smile: damaged",
         f"search    best so far: trial   0  top-1 50.0 % at epoch 1  {best}",
-        "search     10 %  200 of 2,000 images, 2 of 20 trials: 0 complete, 0 stopped, 0 waiting, "
+        "search      5 %  100 of 2,000 images, 2 of 20 trials: 0 complete, 0 stopped, 0 waiting, "
+        "0 failed, best 50.0 % (trial 0), 10 images/s, 10 s, 1 min 35 s left",
+        "search     10 %  200 of 2,000 images, 2 of 20 trials: 0 complete, 0 stopped, 1 waiting, "
         "0 failed, best 50.0 % (trial 0), 20 images/s, 10 s, 1 min 30 s left",
         "search    trial   0  failed: diverged, training loss is nan�[31m",
         f"search    best so far: trial   1  top-1 25.0 % at epoch 1  {best}",
