@@ -91,9 +91,8 @@ class Work:
         *early, full_length = self.rungs
         if not early:
             return self._full_trainings_s(self.trials, images_per_s, slots)
-        side_by_side = min(slots, self.trials)
-        alone = (full_length - early[-1]) * (1 - 1 / side_by_side)
-        samples = max(self.search_samples / side_by_side + alone, full_length)
+        alone = (full_length - early[-1]) * (1 - 1 / slots)
+        samples = max(self.search_samples / slots + alone, full_length)
         return START_S + self._with_evaluations(samples) / images_per_s
 
     def confirm_s(self, images_per_s: float, slots: int) -> float:

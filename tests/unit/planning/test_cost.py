@@ -106,6 +106,7 @@ def span_samples(work: Work, slots: int) -> float:
         (20, (1000, 3000, 9000), 3),
         (20, (1000, 2000, 4000, 8000), 2),
         (40, (1000, 3000, 9000), 3),
+        (60, (1000, 3000, 9000, 27_000, 81_000), 3),
     ],
 )
 @pytest.mark.parametrize("slots", [1, 2, 8])
@@ -192,6 +193,7 @@ def test_no_confirm_runs_cost_nothing() -> None:
     assert work.confirm_s(100, 2) == 0
     assert work.confirm_samples == 0
     assert work.disk_bytes == 20 * 3 * 600_000
+    assert WORK.disk_bytes == (20 + 4) * 3 * 600_000
 
 
 def test_an_evaluation_counts_a_third_of_its_images_after_every_report() -> None:

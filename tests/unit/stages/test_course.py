@@ -13,8 +13,9 @@ from tuner.assemble import prepare_images
 from tuner.errors import ResourceError
 from tuner.planning.machine import Gpu, Machine
 from tuner.planning.resources import Plan
+from tuner.raytune.engine import Dashboard
 from tuner.stages import course
-from tuner.stages.course import Course, open_course, plan_trials
+from tuner.stages.course import Course, open_course, plan_trials, say_dashboard
 from tuner.stages.speeds import Speeds, remember
 
 PROGRAM = """
@@ -67,17 +68,19 @@ class Told:
 def test_a_dry_run_says_what_would_be_done_and_what_it_would_take(told: Told) -> None:
     opened, lines = told.open()
     assert lines == [
-        "plan      7 trials of lenet at 16 px, rungs at 1, 3, 9 epochs of 1000 images",
-        "          confirm: the best 2 on 2 fresh seeds, 4 runs",
+        "plan      prepare 1000 training and 500 validation images",
+        "          measure: loader.num_workers",
+        "          search: 7 trials of lenet at 16 px, rungs at 1, 3, 9 epochs",
+        "          confirm: the best 2 again on 2 fresh seeds, 4 runs",
         "machine   2 side by side, each with 1 CPU and 1 torch thread",
         f"disk      up to {round(opened.work.disk_bytes / 1e6)} MB of checkpoints in results/tiny",
-        *lines[4:5],
+        *lines[6:7],
         "          by the model's speed on random pixels; reading images comes on top",
     ]
     times = (
         rf"time      about {DURATION}: measure {DURATION}, search {DURATION}, confirm {DURATION}"
     )
-    assert re.fullmatch(times, lines[4])
+    assert re.fullmatch(times, lines[6])
     assert opened.plan == PLAN
     assert opened.expected_s == opened.work.estimate(500.0, 2, has_to_measure=True).seconds
     assert opened.images_per_s == 500.0
@@ -92,11 +95,14 @@ def test_models_lengths_and_notes_are_told_as_they_are(told: Told) -> None:
         "search.confirm_top=1",
         "search.confirm_seeds=3",
         "resources.cpus_per_trial=2",
+        "throughput.train.accumulate_steps=[1, 2]",
     )
-    assert lines[:4] == [
+    assert lines[:6] == [
         "optim.lr: fixed at 0.1 by the command line, not searched",
-        "plan      7 trials of lenet, resnet8 at 16 px, 9 epochs of 200 images",
-        "          confirm: the best 1 on 3 fresh seeds, 3 runs",
+        "plan      prepare 200 training and 200 validation images",
+        "          measure: loader.num_workers x train.accumulate_steps",
+        "          search: 7 trials of lenet, resnet8 at 16 px, 9 epochs",
+        "          confirm: the best 1 again on 3 fresh seeds, 3 runs",
         "machine   1 side by side, each with 2 CPU and 2 torch threads",
     ]
 
@@ -104,7 +110,14 @@ def test_models_lengths_and_notes_are_told_as_they_are(told: Told) -> None:
 def test_what_is_not_done_takes_no_time(told: Told) -> None:
     opened, lines = told.open("search.confirm_top=0", "throughput.loader.num_workers=null")
     assert opened.work.confirm_runs == 0
+    assert lines[1] == "          measure: nothing to choose"
+    assert lines[3] == "          confirm: nothing"
     assert re.fullmatch(rf"time      about {DURATION}: search {DURATION}", lines[-2])
+
+
+def test_no_more_is_said_to_be_confirmed_than_there_are_trials(told: Told) -> None:
+    _, lines = told.open("search.trials=1", "search.confirm_top=5", "search.confirm_seeds=3")
+    assert lines[3] == "          confirm: the best 1 again on 3 fresh seeds, 3 runs"
 
 
 def test_a_speed_that_was_measured_is_taken_from_there(told: Told) -> None:
@@ -172,7 +185,7 @@ def test_a_dry_run_imports_no_ray_and_writes_nothing(here: Path) -> None:
     )
     lines = done.stdout.splitlines()
     assert (done.returncode, done.stderr, lines[-1]) == (0, "", "imported:")
-    assert lines[0].startswith("plan      7 trials of lenet at 16 px")
+    assert lines[2].startswith("          search: 7 trials of lenet at 16 px")
     assert lines[-3].startswith("time      about ")
     assert files_in(here) == ["tiny.yaml"]
 
@@ -196,6 +209,23 @@ def test_the_work_is_counted_again_once_the_images_are_known(
     known = opened.with_images(data)
     assert (known.work.num_images, known.work.rungs) == (23, (23, 69, 207))
     assert replace(known, work=opened.work) == opened
+
+
+def test_the_dashboard_is_told_with_the_way_to_its_login(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    say_dashboard(
+        Dashboard(
+            url="http://127.0.0.1:8265",
+            token_path=Path("/tmp/x/token"),
+            metrics_url="http://127.0.0.1:9000",
+        )
+    )
+    assert capsys.readouterr().out.splitlines() == [
+        "dashboard http://127.0.0.1:8265, on this machine alone",
+        "          its token: cat /tmp/x/token",
+        "          metrics for Prometheus: http://127.0.0.1:9000",
+    ]
 
 
 @pytest.mark.parametrize(("wanted", "is_told"), [("true", True), ("false", False)])

@@ -138,6 +138,12 @@ def test_confirm_runs_that_came_later_change_what_is_handed_over(ended: Ended) -
     folder = ended.course.search.folder
     assert weights_in(folder) == 0.25
     assert read_yaml(folder / "best.yaml")["confirmed"]["mean"] == 0.25
+    assert ended.runs is not None
+    settings = {**ended.record.trials[1].settings, "train.seed": 2}
+    ended.train(ended.runs, "confirm", settings, 0.125)  # the best run stays the same
+    ended.hand_over()
+    assert read_yaml(folder / "best.yaml")["confirmed"]["scores"] == [0.25, 0.125]
+    assert read_yaml(folder / "best" / "best.yaml")["confirmed"]["scores"] == [0.25, 0.125]
 
 
 def test_weights_that_cannot_be_read_leave_the_settings(ended: Ended) -> None:

@@ -84,6 +84,7 @@ def test_another_plan_is_measured_afresh(search_of: OpenSearch, change: dict[str
         ("data.source=folder", "data.root=/my/images"),
         ("data.image_size=32",),
         ("data.decoder=pil",),
+        ("loader.prefetch_factor=4",),
         ("augment.flip=true",),
         ("model.name=resnet8",),
         ("train.batch_size=32",),
