@@ -1,0 +1,143 @@
+"""What happens to jobs is done, and shown as it was done."""
+
+from pathlib import Path
+from unittest.mock import Mock, call
+
+import pytest
+
+from tests.unit.stages.conftest import OpenCourse, record_of, report
+from tuner.raytune.engine import ray_session
+from tuner.reporting.live import LiveView
+from tuner.search_logic.jobs import END, GO, STOP, WAIT, Job
+from tuner.settings.config import Config
+from tuner.stages.follow import FollowedJobs, counts_text, run_stage, trial_context
+from tuner.stages.train import open_jobs
+
+
+class Followed:
+    """Two trials, trained in full and tried again once, and all that was shown of them."""
+
+    def __init__(self, course_of: OpenCourse) -> None:
+        course = course_of("search.trials=2", "search.scheduler=none", "search.max_failures=1")
+        self.record = record_of(course)
+        self.jobs = open_jobs(course.search, self.record, 100)
+        self.view = Mock(spec=LiveView)
+        self.followed = FollowedJobs(self.jobs, self.record, self.view)
+
+    def take(self) -> Job:
+        job = self.followed.next_job()
+        assert isinstance(job, Job)
+        return job
+
+    def shown(self) -> list[object]:
+        """Return what was shown since the last time."""
+        calls: list[object] = list(self.view.method_calls)
+        self.view.reset_mock()
+        return calls
+
+
+@pytest.fixture
+def followed(course_of: OpenCourse) -> Followed:
+    """Return jobs that are followed."""
+    return Followed(course_of)
+
+
+def test_a_job_is_shown_from_where_it_begins_and_nothing_where_there_is_none(
+    followed: Followed,
+) -> None:
+    first, second = followed.take(), followed.take()
+    assert followed.shown() == [call.begin(0, first.settings, 0), call.begin(1, second.settings, 0)]
+    assert followed.followed.next_job() is WAIT
+    followed.followed.report(first, report(100, 0.5))
+    followed.followed.fail(first, "killed", "gone")
+    followed.shown()
+    assert followed.take().start_samples == 100
+    assert followed.shown() == [call.begin(0, first.settings, 100)]
+
+
+def test_a_report_is_shown_with_what_was_decided(followed: Followed) -> None:
+    job = followed.take()
+    followed.shown()
+    early, last = report(100, 0.5), report(900, 0.25)
+    assert followed.followed.report(job, early) is GO
+    assert followed.followed.report(job, last) is STOP
+    assert followed.shown() == [
+        call.report(0, early, goes_on=True),
+        call.report(0, last, goes_on=False),
+    ]
+    assert followed.record.trials[0].state == "complete"
+
+
+def test_a_score_that_is_no_number_is_shown_as_the_failure_that_it_is(followed: Followed) -> None:
+    job = followed.take()
+    followed.shown()
+    assert followed.followed.report(job, {**report(100, 0.5), "top1": None}) is STOP
+    assert followed.shown() == [
+        call.fail(0, "diverged", "top1 is not a finite number", is_final=True)
+    ]
+
+
+def test_a_failure_is_final_once_it_is_not_tried_again(followed: Followed) -> None:
+    for is_final in (False, True):
+        job = followed.take()
+        followed.shown()
+        followed.followed.fail(job, "killed", "gone")
+        assert followed.shown() == [call.fail(0, "killed", "gone", is_final=is_final)]
+
+
+def test_lost_jobs_are_taken_off_and_come_again(followed: Followed) -> None:
+    jobs = [followed.take(), followed.take()]
+    followed.shown()
+    followed.followed.lost(iter(jobs))
+    ((name, (numbers,), _),) = followed.view.method_calls
+    assert (name, list(numbers)) == ("lost", [0, 1])
+    assert [followed.take(), followed.take()] == jobs
+
+
+def test_ends_are_counted_for_people(followed: Followed) -> None:
+    assert counts_text(followed.jobs) == ""
+    first, second = followed.take(), followed.take()
+    assert counts_text(followed.jobs) == "2 running"
+    followed.followed.report(first, report(900, 0.5))
+    followed.followed.fail(second, "out_of_memory")
+    assert counts_text(followed.jobs) == "1 complete, 1 infeasible"
+    assert followed.followed.next_job() is END
+
+
+@pytest.mark.parametrize("stage", ["search", "confirm"])
+def test_jobs_of_a_stage_share_plain_values(
+    course_of: OpenCourse, image_folder: Path, stage: str
+) -> None:
+    course = course_of("data.source=folder", f"data.root={image_folder}")
+    context = trial_context(course, course.search.config, stage)
+    assert Config.from_json(context.pop("config_json")) == course.search.config
+    assert context == {
+        "run_folder": str(course.search.folder),
+        "images_root": str(image_folder),
+        "threads": 1,
+        "stage": stage,
+    }
+
+
+def test_a_stage_that_is_done_starts_no_ray(
+    course_of: OpenCourse, capsys: pytest.CaptureFixture[str]
+) -> None:
+    course = course_of("search.trials=1", "search.scheduler=none")
+    record = record_of(course)
+    jobs = open_jobs(course.search, record, 100)
+    job = jobs.next_job()
+    assert isinstance(job, Job)
+    jobs.report(job, report(900, 0.5))
+    with ray_session(course.machine) as session:
+        run_stage(
+            course,
+            session,
+            jobs,
+            record,
+            stage="search",
+            rungs=[900],
+            expected_samples=900,
+            num_trials=1,
+        )
+        assert not (session.folder / "session_latest").exists()
+    assert capsys.readouterr().out == ""
