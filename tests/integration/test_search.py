@@ -2,7 +2,10 @@
 
 import csv
 import random
+import shlex
+import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean, stdev
 from subprocess import Popen
@@ -11,6 +14,7 @@ import optuna
 import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
+from ray.thirdparty_files import psutil
 
 from tests.integration.conftest import Command
 from tuner.settings.text import read_yaml
@@ -32,9 +36,10 @@ def num_events(folder: Path) -> int:
 
 
 def num_events_of_search(folder: Path) -> int:
-    """Return how many lines the journal had when the confirm study was begun."""
+    """Return how many lines the journal had when the confirm study was begun; 0 before that."""
     lines = (folder / "study.journal").read_text().splitlines()
-    return next(number for number, line in enumerate(lines) if f"{folder.name}.confirm" in line)
+    begins = (number for number, line in enumerate(lines) if f"{folder.name}.confirm" in line)
+    return next(begins, 0)
 
 
 def kill_after_events(process: Popen[str], folder: Path, count: int) -> None:
@@ -112,19 +117,34 @@ def test_more_seeds_later_train_the_missing_runs_alone(command: Command) -> None
     assert best["settings"]["train"]["seed"] == 1 + scores.index(max(scores))
 
 
-def test_an_interrupted_search_says_with_which_command_it_goes_on(command: Command) -> None:
+def test_an_interrupt_in_any_stage_leaves_no_process_and_says_how_to_go_on(
+    command: Command,
+) -> None:
     begun = command.folder / "results" / "tiny" / "study.journal"
     begun.parent.mkdir(parents=True)
     begun.touch()
-    process = command.start("search", *SEARCH, "name=tiny", "resume=never")
     folder = command.folder / "results" / "tiny-2"
-    while num_events(folder) < 8:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.002)
-    process.terminate()
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 143
-    assert err == (
-        "stopped, nothing is lost; go on with: python -m tuner.search "
-        "space=tiny.yaml data.root=images search.max_concurrent=1 name=tiny-2\n"
-    )
+    quick = ("search.trials=3", "train.epochs=3", "throughput.loader.num_workers=[0, 1]")
+    first = (*SEARCH, *quick, "name=tiny", "resume=never")
+    again = (*SEARCH, *quick, "name=tiny-2")
+    go_on = shlex.join(["python", "-m", "tuner.search", *SEARCH, *quick, "name=tiny-2"])
+    stopped = f"stopped, nothing is lost; go on with: {go_on}\n"
+    moments: list[tuple[tuple[str, ...], Callable[[], bool], signal.Signals, int, str]] = [
+        (first, lambda: (folder / "config.yaml").exists(), signal.SIGINT, 130, "interrupted\n"),
+        (again, lambda: num_events(folder) >= 8, signal.SIGTERM, 143, ""),
+        (again, lambda: num_events_of_search(folder) > 0, signal.SIGHUP, 129, ""),
+    ]
+    for arguments, has_come, number, code, more in moments:
+        process = command.start("search", *arguments)
+        while not has_come():
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.002)
+        others = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+        assert (process.returncode, err) == (code, stopped + more)
+        assert not psutil.wait_procs(others, timeout=15)[1]
+    done = command.run("search", *again)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(table(folder)) == 3
+    assert len(table(folder, "confirm.csv")) == 4
