@@ -38,17 +38,20 @@ def main(keys: SearchKeys, overrides: list[str]) -> None:
         keys.space, overrides, name=keys.name, output=keys.output, resume=keys.resume
     )
 
-    from tuner.raytune.engine import ray_session
-    from tuner.stages.confirm import confirm
     from tuner.stages.course import open_course
-    from tuner.stages.hand_over import hand_over, sum_up
-    from tuner.stages.measure import measure
-    from tuner.stages.prepare import prepare
-    from tuner.stages.train import open_record, train_trials
 
     course = open_course(search, is_dry_run=keys.dry_run)
     if keys.dry_run:
         return
+
+    from tuner.raytune.engine import ray_session
+    from tuner.stages.confirm import confirm
+    from tuner.stages.hand_over import hand_over
+    from tuner.stages.measure import measure
+    from tuner.stages.prepare import prepare
+    from tuner.stages.summary import sum_up
+    from tuner.stages.train import open_record, train_trials
+
     times: dict[str, float] = {}
     with (
         hold_folder(search.folder),

@@ -12,17 +12,23 @@ import pytest
 import ray
 from ray.thirdparty_files import psutil
 
+from tests.integration.conftest import Command
 from tuner.assemble import prepare_images
-from tuner.planning.machine import Machine
+from tuner.planning.machine import Gpu, Machine
 from tuner.planning.resources import Plan
 from tuner.probe import measure_speed
 from tuner.raytune import measure
 from tuner.raytune.engine import RaySession, descendants, ray_session
 from tuner.raytune.measure import probes
 from tuner.settings.config import Config
+from tuner.stages import measure as stage
+from tuner.stages.course import Course, plan_trials
+from tuner.stages.opening import open_search
+from tuner.stages.work import count_images, plan_work
 from tuner.trial import TrialContext
 
-MACHINE = Machine(cpus=1.0, memory_bytes=2**34, shm_free_bytes=2**30, gpus=())
+# Ray counts a card that torch does not find: work on its share runs on the CPU.
+MACHINE = Machine(2.0, 2**34, 2**30, (Gpu("card", 2**35),))
 PLAN = Plan(slots=2, cpus_per_trial=0.5, gpus_per_trial=0.0, num_gpus=0, threads=1)
 
 
@@ -46,8 +52,10 @@ RAISING_LINE = work.__code__.co_firstlineno + 5
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[RaySession]:
-    with ray_session(MACHINE) as session:
-        yield session
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", "3")
+        with ray_session(MACHINE) as session:
+            yield session
 
 
 @pytest.fixture
@@ -135,3 +143,34 @@ def test_what_a_work_raises_is_told_and_a_lost_process_is_a_new_one_for_the_next
     assert len(set(ours)) == 3
     assert not any(is_left(pid) for pid in (*ours, *others))
     assert ray.available_resources()["CPU"] == MACHINE.cpus
+
+
+def test_the_share_of_a_card_is_measured_and_leaves_nothing(
+    session: RaySession, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(command.folder)
+    monkeypatch.setattr(stage, "SHARE_WINDOW_S", 0.2)
+    search = open_search(
+        "tiny.yaml", ["data.root=images"], name=None, output="results", resume="auto"
+    )
+    plan = plan_trials(search, MACHINE)
+    course = Course(search, MACHINE, plan, plan_work(search, *count_images(search)))
+    search.folder.mkdir(parents=True)
+    data = prepare_images(
+        search.config,
+        search.cache_root,
+        report_path=search.folder / "dataset.json",
+        num_processes=1,
+        progress=lambda done, total: None,
+    )
+    assert len(data.train) == course.work.num_images
+    assert (plan.slots, plan.gpus_per_trial, plan.cpus_per_trial) == (1, 1.0, 2.0)
+    assert stage.is_share_open(course)
+
+    share = stage.find_gpu_share(course, session)
+
+    assert share in (1.0, 0.5)  # two at most: each has a core
+    shared = plan_trials(search, MACHINE, share)
+    assert (shared.slots, shared.gpus_per_trial) == (round(1 / share), share)
+    assert not running("ray::Probe")
+    assert ray.available_resources()["GPU"] == 1

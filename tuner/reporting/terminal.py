@@ -43,6 +43,11 @@ def say_under(head: str, *lines: str) -> None:
             head = ""
 
 
+def count_text(count: int, noun: str) -> str:
+    """A count for people: ``1 run``, ``4 runs``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def duration_text(seconds: float) -> str:
     """A time for people, to about two digits: ``8 s``, ``2 min 40 s``, ``5 h 10 min``."""
     total = round(seconds)

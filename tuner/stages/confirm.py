@@ -1,7 +1,7 @@
 """Stage confirm: the best configurations again, in full, on fresh seeds; the mean decides."""
 
 from tuner.raytune.engine import RaySession
-from tuner.reporting.terminal import say_under
+from tuner.reporting.terminal import count_text, say_under
 from tuner.search_logic.confirm import confirm_jobs, confirm_points
 from tuner.stages.course import Course
 from tuner.stages.follow import counts_text, run_stage
@@ -40,5 +40,5 @@ def confirm(course: Course, record: Record, session: RaySession) -> Record | Non
         expected_samples=len(points) * full_length,
         num_trials=len(points),
     )
-    say_under("confirm", f"{len(runs.trials)} runs: {counts_text(jobs)}")
+    say_under("confirm", f"{count_text(len(runs.trials), 'run')}: {counts_text(jobs)}")
     return runs

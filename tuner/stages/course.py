@@ -7,7 +7,7 @@ from tuner.planning.cost import Estimate, Work
 from tuner.planning.machine import Machine, look
 from tuner.planning.resources import Plan, plan_resources
 from tuner.raytune.engine import Dashboard, OnDashboard, check_address
-from tuner.reporting.terminal import bytes_text, duration_text, say, say_under
+from tuner.reporting.terminal import bytes_text, count_text, duration_text, say, say_under
 from tuner.stages.look import look_at_speed
 from tuner.stages.opening import Search, shown_path
 from tuner.stages.speeds import recall
@@ -106,23 +106,28 @@ def say_plan(course: Course) -> None:
     search, plan, work = course.search, course.plan, course.work
     config = search.config
     lengths = [f"{length / work.num_images:g}" for length in work.rungs]
-    ends = f"rungs at {', '.join(lengths)} epochs" if len(lengths) > 1 else f"{lengths[0]} epochs"
+    ends = f"rungs at {', '.join(lengths[:-1])} and {lengths[-1]} epochs"
+    if len(lengths) == 1:
+        ends = count_text(config.train.epochs, "epoch")
     names = ", ".join(map(str, search.possible_values("model.name")))
-    measured = " x ".join(search.space.throughput) or "nothing to choose"
-    confirmed = f"the best {work.confirm_runs // config.search.confirm_seeds} again on "
-    confirmed += f"{config.search.confirm_seeds} fresh seeds, {work.confirm_runs} runs"
+    num_seeds, num_runs = config.search.confirm_seeds, work.confirm_runs
+    confirmed = (
+        f"the best {num_runs // num_seeds} again on {count_text(num_seeds, 'fresh seed')}, "
+        f"{count_text(num_runs, 'run')}"
+    )
     say_under(
         "plan",
         f"prepare {work.num_images} training and {work.num_validation} validation images",
-        f"measure: {measured}",
-        f"search: {work.trials} trials of {names} at {config.data.image_size} px, {ends}",
-        f"confirm: {confirmed if work.confirm_runs else 'nothing'}",
+        f"measure: {' x '.join(search.space.throughput) or 'nothing to choose'}",
+        f"search: {count_text(work.trials, 'trial')} of {names} at {config.data.image_size} px, "
+        f"{ends}",
+        f"confirm: {confirmed if num_runs else 'nothing'}",
     )
     share = f", {plan.gpus_per_trial:g} GPU" if plan.num_gpus else ""
     say_under(
         "machine",
         f"{plan.slots} side by side, each with {plan.cpus_per_trial:g} CPU{share} and "
-        f"{plan.threads} torch {'thread' if plan.threads == 1 else 'threads'}",
+        f"{count_text(plan.threads, 'torch thread')}",
     )
     say_under(
         "disk", f"up to {bytes_text(work.disk_bytes)} of checkpoints in {shown_path(search.folder)}"

@@ -7,9 +7,8 @@ from typing import Any
 
 from tuner.data.prepare import PreparedData
 from tuner.errors import CheckpointError
-from tuner.files import write_json
 from tuner.handover import describe_winner, is_handed_over, write_best_yaml, write_model_folder
-from tuner.reporting.terminal import duration_text, metric_text, say, say_under
+from tuner.reporting.terminal import say, say_under
 from tuner.settings.config import Config
 from tuner.stages.course import Course
 from tuner.stages.opening import Search, shown_path
@@ -50,6 +49,10 @@ def hand_over(course: Course, data: PreparedData, record: Record, runs: Record |
     write_leaderboard(course, record, ranking)
     if runs:
         write_confirm_table(course, record, runs)
+    else:  # not asked for any more
+        (search.folder / "confirm.csv").unlink(missing_ok=True)
+    if runs and not ranking:
+        say_under("confirm", "no run is complete: the best trial of the search is handed over")
     winner = choose(search, record, runs, ranking)
     config = search.config.with_overrides(winner.run.settings)
     described = describe_winner(
@@ -101,65 +104,3 @@ def write_winner(
 def retrain_command(search: Search) -> str:
     """The command that trains the winner again."""
     return f"python -m tuner.retrain config={shown_path(search.folder / 'best.yaml')}"
-
-
-def sum_up(
-    course: Course,
-    winner: Winner,
-    record: Record,
-    runs: Record | None,
-    times: Mapping[str, float],
-) -> None:
-    """Prints and writes, as `summary.json`, what was found and what it cost.
-
-    Args:
-        course: What had been expected of it.
-        winner: What is handed over.
-        record: Its trials.
-        runs: Its confirm runs.
-        times: The seconds of each stage, in this start of the search.
-    """
-    search, metric = course.search, record.metric
-    score = metric_text(metric, winner.report[metric])
-    told = f"trial {winner.trial.number}: {score} at epoch {winner.report['epoch']:g}"
-    if winner.confirmed:
-        told = f"trial {winner.trial.number}: {confirmed_text(metric, winner.confirmed)}"
-        first = record.best_score(winner.trial.number)
-        told += f"; {metric_text(metric, first)} in the search"
-    say_under("best", told, *(f"{key} = {value}" for key, value in winner.trial.settings.items()))
-    trained = [*record.trials, *(runs.trials if runs else ())]
-    num_samples = sum(trial.samples_seen for trial in trained)
-    planned = sum(times.get(stage, 0) for stage in ("measure", "search", "confirm"))
-    compared = f"; {duration_text(course.expected_s)} expected" if course.expected_s else ""
-    say_under(
-        "cost",
-        ", ".join(f"{stage} {duration_text(each)}" for stage, each in times.items()),
-        f"measure, search and confirm: {duration_text(planned)}{compared}",
-        f"{num_samples:,} images trained in {len(trained)} trainings",
-    )
-    say_under("files", f"{shown_path(search.folder)}: {', '.join(files_of(search.folder))}")
-    say(f"retrain   {retrain_command(search)}")
-    write_json(
-        search.folder / "summary.json",
-        {
-            "trial_number": winner.trial.number,
-            "confirmed": describe_confirmed(record, winner.confirmed) if winner.confirmed else None,
-            "seconds": {stage: round(each, 2) for stage, each in times.items()},
-            "expected_s": course.expected_s and round(course.expected_s, 1),
-            "images_trained": num_samples,
-            "trainings": len(trained),
-        },
-    )
-
-
-def confirmed_text(metric: str, found: Confirmed) -> str:
-    """Mean and spread over the seeds, for people."""
-    spread = "" if found.spread is None else f" ± {metric_text(metric, found.spread, unit=False)}"
-    seeds = "seed" if len(found.scores) == 1 else "seeds"
-    return f"{metric_text(metric, found.mean)}{spread} over {len(found.scores)} fresh {seeds}"
-
-
-def files_of(folder: Path) -> list[str]:
-    """The names of what a person may want to open."""
-    names = ("leaderboard.csv", "confirm.csv", "throughput.csv", "best.yaml", "best")
-    return [name for name in names if (folder / name).exists()]

@@ -16,7 +16,7 @@ from tuner.raytune.engine import RaySession
 from tuner.raytune.measure import probes
 from tuner.reporting.terminal import counting, say_under
 from tuner.settings.config import flatten
-from tuner.stages.course import Course, plan_trials
+from tuner.stages.course import Course, plan_trials, say_estimate
 from tuner.stages.follow import trial_context
 from tuner.stages.speeds import Speeds, recall, remember
 
@@ -39,18 +39,26 @@ def measure(
     known = recall(search, course.plan, course.machine) if may_recall else None
     if known and known.data_fingerprint == fingerprint:
         say_under("measure", f"{told(known)}, as measured on {known.measured_on}")
-    elif search.space.throughput or is_share_open(course):
-        known = measure_speeds(course, fingerprint, session)
-        remember(search, course.plan, course.machine, known)
-        say_under("measure", told(known))
-    else:
+        return pinned(course, known)
+    if not (search.space.throughput or is_share_open(course)):
         say_under("measure", "nothing to choose: the space has no throughput settings")
         return course
-    write_text(search.folder / "throughput.csv", known.table)
+    known = measure_speeds(course, fingerprint, session)
+    remember(search, course.plan, course.machine, known)
+    say_under("measure", told(known))
+    fixed = pinned(course, known)
+    rest = fixed.work.estimate(known.images_per_s, fixed.plan.slots, has_to_measure=False)
+    say_estimate(rest, "by the measured speed")
+    return replace(fixed, expected_s=course.expected_s or rest.seconds)
+
+
+def pinned(course: Course, known: Speeds) -> Course:
+    """Returns the course with what was measured, and writes `throughput.csv`."""
+    write_text(course.search.folder / "throughput.csv", known.table)
     return replace(
         course,
-        search=search.with_settings(known.pinned),
-        plan=plan_trials(search, course.machine, known.gpus_per_trial),
+        search=course.search.with_settings(known.pinned),
+        plan=plan_trials(course.search, course.machine, known.gpus_per_trial),
         images_per_s=known.images_per_s,
     )
 

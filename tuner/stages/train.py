@@ -5,7 +5,7 @@ from tuner.errors import RunError
 from tuner.files import write_text
 from tuner.planning.resources import Plan
 from tuner.raytune.engine import RaySession
-from tuner.reporting.terminal import say_under
+from tuner.reporting.terminal import count_text, say_under
 from tuner.search_logic.jobs import Jobs
 from tuner.settings.identity import binding_settings
 from tuner.settings.load import SPEED_KEYS
@@ -83,7 +83,7 @@ def train_trials(course: Course, record: Record, session: RaySession) -> None:
     )
     if jobs.exhausted:
         say_under("search", "every combination of the space has been tried")
-    say_under("search", f"{len(record.trials)} trials: {counts_text(jobs)}")
+    say_under("search", f"{count_text(len(record.trials), 'trial')}: {counts_text(jobs)}")
     write_leaderboard(course, record)
     if record.best_score(record.ranked()[0].number) is None:
         raise RunError(f"no trial has a score: {why_none(record)}; mend it, then use resume=never")

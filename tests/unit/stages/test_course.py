@@ -70,7 +70,7 @@ def test_a_dry_run_says_what_would_be_done_and_what_it_would_take(told: Told) ->
     assert lines == [
         "plan      prepare 1000 training and 500 validation images",
         "          measure: loader.num_workers",
-        "          search: 7 trials of lenet at 16 px, rungs at 1, 3, 9 epochs",
+        "          search: 7 trials of lenet at 16 px, rungs at 1, 3 and 9 epochs",
         "          confirm: the best 2 again on 2 fresh seeds, 4 runs",
         "machine   2 side by side, each with 1 CPU and 1 torch thread",
         f"disk      up to {round(opened.work.disk_bytes / 1e6)} MB of checkpoints in results/tiny",

@@ -15,7 +15,8 @@ from tuner.data.prepare import PreparedData
 from tuner.errors import CheckpointError
 from tuner.settings.text import read_yaml
 from tuner.stages.course import Course
-from tuner.stages.hand_over import Winner, hand_over, sum_up
+from tuner.stages.hand_over import Winner, hand_over
+from tuner.stages.summary import sum_up
 from tuner.study.record import Record
 from tuner.training.checkpoint import CheckpointFolder
 
@@ -176,9 +177,9 @@ def test_the_end_says_what_was_found_and_what_it_cost(
         "          optim.lr = 0.2",
         "          optim.name = sgd",
         "          train.batch_size = 16",
-        "cost      prepare 1 s, measure 10 s, search 1 min 40 s, confirm 50 s, hand over 0 s",
-        "          measure, search and confirm: 2 min 40 s",
-        "          5,400 images trained in 7 trainings",
+        "cost      5,400 images in 7 trainings",
+        "          prepare 1 s, measure 10 s, search 1 min 40 s, confirm 50 s, hand over 0 s",
+        "          measure, search, confirm together 2 min 40 s",
         "files     results/tiny: leaderboard.csv, confirm.csv, best.yaml, best",
         "retrain   python -m tuner.retrain config=results/tiny/best.yaml",
     ]
@@ -191,6 +192,33 @@ def test_the_end_says_what_was_found_and_what_it_cost(
         "images_trained": 5400,
         "trainings": 7,
     }
+
+
+def test_a_start_with_nothing_to_train_leaves_the_cost_of_the_one_that_trained(
+    ended: Ended, capsys: pytest.CaptureFixture[str]
+) -> None:
+    winner = ended.hand_over()
+    path = ended.course.search.folder / "summary.json"
+    sum_up(ended.course, winner, ended.record, None, TIMES)
+    before = path.read_bytes()
+    capsys.readouterr()
+    sum_up(ended.course, winner, ended.record, None, dict.fromkeys(TIMES, 0.0))
+    assert path.read_bytes() == before
+    assert "prepare" not in capsys.readouterr().out
+    ended.confirm(1, 0.5)
+    sum_up(ended.course, ended.hand_over(), ended.record, ended.runs, TIMES)
+    assert json.loads(path.read_text())["trainings"] == 4
+    path.write_bytes(before[:-9])
+    sum_up(ended.course, winner, ended.record, None, TIMES)
+    assert path.read_bytes() == before
+
+
+def test_confirm_runs_that_are_not_asked_for_any_more_leave_no_table(ended: Ended) -> None:
+    ended.confirm(1, 0.5)
+    ended.hand_over()
+    ended.runs = None
+    ended.hand_over()
+    assert not (ended.course.search.folder / "confirm.csv").exists()
 
 
 def test_without_confirm_runs_the_end_says_the_score_of_the_search(
