@@ -102,8 +102,11 @@ class RaySession:
         if self._is_started:
             return
         import ray
+        from ray._raylet import AuthenticationTokenLoader
 
         self._is_started = True
+        # The session before, in the same process, had another login; Ray remembers it.
+        AuthenticationTokenLoader.instance().reset_cache()
         # As Ray does on macOS: every socket on loopback. Its variable is read at import, too early.
         ray._private.ray_constants.ENABLE_RAY_CLUSTER = False
         # Ray's own SIGTERM handler, in place until `install` takes it back, ends in SystemExit.
