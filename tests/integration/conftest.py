@@ -4,13 +4,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from tuner import cli, retrain, search
+from tuner import cli, retrain, search, throughput
 from tuner.data.prepare import PreparedData
 from tuner.stages.course import Course, open_course
 from tuner.stages.opening import open_search
@@ -91,21 +92,31 @@ def here(image_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return image_folder.parent
 
 
+COMMANDS: dict[str, tuple[Any, Callable[..., None]]] = {
+    "search": (search.SearchKeys, search.main),
+    "throughput": (throughput.ThroughputKeys, throughput.main),
+    "retrain": (retrain.RetrainKeys, retrain.main),
+}
+
+
 class Told:
     """Runs commands in this process; what they say is compared as lines."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self.capsys = capsys
 
-    def search(self, *arguments: str) -> tuple[int, list[str]]:
+    def run(self, name: str, *arguments: str) -> tuple[int, list[str]]:
         """Return the exit code and the lines of stderr."""
-        code = cli.run("search", search.SearchKeys, search.main, arguments)
+        code = cli.run(name, *COMMANDS[name], arguments)
         return code, self.capsys.readouterr().err.splitlines()
 
+    def search(self, *arguments: str) -> tuple[int, list[str]]:
+        """Run `search`."""
+        return self.run("search", *arguments)
+
     def retrain(self, *arguments: str) -> tuple[int, list[str]]:
-        """Return the exit code and the lines of stderr."""
-        code = cli.run("retrain", retrain.RetrainKeys, retrain.main, arguments)
-        return code, self.capsys.readouterr().err.splitlines()
+        """Run `retrain`."""
+        return self.run("retrain", *arguments)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 
 from tests.integration.conftest import ON_IMAGES, Command, Told, begin, errors
 from tuner.data.prepare import load_prepared
+from tuner.reporting.terminal import HEAD_COLUMNS
 
 
 def empty(root: Path) -> None:
@@ -114,14 +115,14 @@ def test_what_is_no_mistake_works_and_is_said(command: Command) -> None:
         "output=./out",
     )
     assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
+    lines = [line[HEAD_COLUMNS:] for line in done.stdout.splitlines()]
     assert [line for line in lines if line.startswith(("data.", "train.", "22 ", "every "))] == [
+        "22 training and 7 validation images of 3 classes",
         "data.root: hidden or system files ignored: 3",
         "data.root: classes without validation images: 1 (class 10)",
         "data.root: unreadable images left out: 3 "
         "(train/class 1/3.jpg, train/class 10/0.jpg, val/class 2/1.jpg)",
         "train.batch_size: 24 is above the 22 training images; such an epoch is one short step",
-        "22 training and 7 validation images of 3 classes",
         "every combination of the space has been tried",
     ]
     with (elsewhere / "out/tiny-images/leaderboard.csv").open(newline="") as file:
