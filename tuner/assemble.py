@@ -218,8 +218,8 @@ def build_net(config: Config, num_classes: int) -> nn.Module:
     )
 
 
-def build_state(config: Config, num_classes: int) -> TrainState:
-    """Returns a run at its start, on the GPU where there is one.
+def build_state(config: Config, num_classes: int, device: torch.device | None = None) -> TrainState:
+    """Returns a run at its start, on the GPU where there is one and no device is given.
 
     Raises:
         SettingsError: There is no such model, or it cannot take such images.
@@ -233,7 +233,7 @@ def build_state(config: Config, num_classes: int) -> TrainState:
             momentum=config.optim.momentum,
             weight_decay=config.optim.weight_decay,
         ),
-        device=torch.device("cuda" if torch.cuda.is_available() else "cpu"),
+        device=device or torch.device("cuda" if torch.cuda.is_available() else "cpu"),
         precision=config.train.precision,
         batch_size=config.train.batch_size,
         accumulate_steps=config.train.accumulate_steps,

@@ -89,10 +89,16 @@ def write_model_folder(
     Each file is replaced whole; weights come last, so a folder with weights is complete.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    forget_weights(folder)
     write_best_yaml(folder / "best.yaml", winner)
     write_json(folder / "classes.json", winner["classes"])
     write_json(folder / "preprocess.json", describe_preprocessing(config))
     save_weights(weights, folder / "model.safetensors")
+
+
+def forget_weights(folder: Path) -> None:
+    """Removes the weights of a model folder: what is written beside them next is another's."""
+    (folder / "model.safetensors").unlink(missing_ok=True)
 
 
 def describe_preprocessing(config: Config) -> dict[str, Any]:

@@ -62,14 +62,16 @@ def main(keys: SearchKeys, overrides: list[str]) -> None:
             data = prepare(course)
             record = open_record(search, data)
         with timing(times, "measure"):
-            course = measure(course.with_images(data), data.fingerprint, ray)
+            course = course.with_images(data)
+            has_trials = bool(record.trials)
+            course = measure(course, data.fingerprint, ray, has_trials=has_trials)
         with timing(times, "search"):
             train_trials(course, record, ray)
         with timing(times, "confirm"):
             runs = confirm(course, record, ray)
         with timing(times, "hand over"):
             winner = hand_over(course, data, record, runs)
-        sum_up(course, winner, record, runs, times)
+        sum_up(course, winner, record, runs, times, is_whole=not has_trials)
 
 
 @contextmanager

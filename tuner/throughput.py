@@ -5,10 +5,12 @@ python -m tuner.throughput space=imagenet_small
 
 import csv
 import sys
+from dataclasses import replace
 
 from pydantic import Field
 
 from tuner import cli
+from tuner.errors import SettingsError
 from tuner.files import hold_folder
 from tuner.stages.opening import open_search
 
@@ -17,31 +19,36 @@ class ThroughputKeys(cli.Keys):
     """Measures which loader workers and slices train most images/s, for the searches to come."""
 
     space: str = Field(description="name in search_spaces/, or the path of a .yaml file")
-    name: cli.RunName | None = Field(
-        default=None, description="folder of the search under output; null is the space's name"
-    )
-    output: str = Field(default="results", description="folder that searches are written under")
+    output: str = Field(default="results", description="folder whose .cache remembers it")
 
 
 def main(keys: ThroughputKeys, overrides: list[str]) -> None:
     """Prepares the images, measures afresh, prints the table and remembers it."""
-    search = open_search(keys.space, overrides, name=keys.name, output=keys.output, resume="auto")
+    asked = open_search(keys.space, overrides, name=None, output=keys.output, resume="auto")
+    if not asked.space.throughput:
+        raise SettingsError(
+            f"{keys.space}: has no throughput settings to choose from; "
+            "add throughput.loader.num_workers=[0, 1]"
+        )
+    search = replace(asked, folder=asked.cache_root / "throughput" / asked.name)
 
+    from tuner.data.prepare import write_dataset_record
     from tuner.raytune.engine import ray_session
     from tuner.reporting.speed_table import speed_table
-    from tuner.reporting.terminal import say
-    from tuner.stages.course import open_course
-    from tuner.stages.measure import measure
+    from tuner.reporting.terminal import say, say_under
+    from tuner.stages.course import plan_course, say_machine
+    from tuner.stages.measure import measure_speeds, told
     from tuner.stages.prepare import prepare
 
-    course = open_course(search, is_dry_run=False)
+    course = plan_course(search)
+    say_machine(course)
     with hold_folder(search.folder), ray_session(course.machine, course.on_dashboard) as ray:
         data = prepare(course)
-        measure(course.with_images(data), data.fingerprint, ray, may_recall=False)
-    if search.space.throughput:
-        with (search.folder / "throughput.csv").open(encoding="utf-8", newline="") as file:
-            for line in speed_table(list(csv.DictReader(file)), list(search.space.throughput)):
-                say(line)
+        write_dataset_record(search.folder / "dataset.json", data)  # the processes read it
+        known = measure_speeds(course.with_images(data), data.fingerprint, ray)
+    say_under("measure", told(known))
+    for line in speed_table(list(csv.DictReader(known.table.splitlines()))):
+        say(line)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
 """How many trials run side by side, and what each of them gets."""
 
 from dataclasses import dataclass
-from math import floor, inf
+from math import ceil, floor, inf
 
 from tuner.errors import ResourceError
 from tuner.planning.machine import Machine
 
 # What a process takes of a card beside torch's allocator: context, kernels, cuDNN. An estimate.
 GPU_CONTEXT_BYTES = 600 * 2**20
-SLACK = 1e-9  # so that three thirds of a card are three trials
+RAY_UNITS = 10_000  # Ray counts in ten-thousandths of a CPU and of a card
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,8 @@ def plan_resources(
         machine: What there is.
         cpus_per_trial: CPUs of each trial, above 0, or "auto": all there are, shared out among the
             trials side by side; without a GPU a core for each of them at least.
-        gpus_per_trial: Share of one card, 0 to 1, or "auto": 1 where there is a card, else 0.
+        gpus_per_trial: Share of one card, 0 to 1, or "auto": what `max_concurrent` leaves to each,
+            a whole card where that is "auto" too; 0 without a card.
         max_concurrent: Trials side by side, or "auto": as many as fit.
         num_trials: Trials that there are in all.
 
@@ -52,10 +53,12 @@ def plan_resources(
         ResourceError: The machine cannot give this; names what is wanted and what there is.
     """
     num_gpus = len(machine.gpus)
-    gpus = float(min(1, num_gpus)) if isinstance(gpus_per_trial, str) else gpus_per_trial
-    by_gpu = floor(1 / gpus + SLACK) * num_gpus if gpus else inf
+    gpus = gpus_per_trial
+    if isinstance(gpus, str):
+        gpus = _share_of_a_card(max_concurrent, num_gpus)
+    by_gpu = _times(1, gpus) * num_gpus if gpus else inf
     least_cpus = _least_cpus(cpus_per_trial, machine.cpus, by_gpu)
-    by_cpu = floor(machine.cpus / least_cpus + SLACK)
+    by_cpu = _times(machine.cpus, least_cpus)
     fit = int(min(by_cpu, by_gpu))
     slots = min(fit, num_trials) if isinstance(max_concurrent, str) else max_concurrent
     cpus = _shared_out(machine.cpus, slots) if isinstance(cpus_per_trial, str) else cpus_per_trial
@@ -86,14 +89,25 @@ def plan_resources(
     )
 
 
+def _times(total: float, each: float) -> int:
+    """How often `each` fits into `total` as Ray counts them."""
+    return floor(round(total * RAY_UNITS, 6)) // max(1, round(each * RAY_UNITS))
+
+
+def _share_of_a_card(max_concurrent: int | str, num_gpus: int) -> float:
+    if not num_gpus:
+        return 0.0
+    return 1.0 if isinstance(max_concurrent, str) else 1 / ceil(max_concurrent / num_gpus)
+
+
 def _least_cpus(asked: float | str, cpus: float, by_gpu: float) -> float:
     """What a trial is not begun without: as asked, or a core; beside GPUs it makes do with less."""
     if not isinstance(asked, str):
         return asked
-    return min(1.0, cpus, cpus / by_gpu if 0 < by_gpu < inf else inf)
+    return min(1.0, cpus, _shared_out(cpus, int(by_gpu)) if 0 < by_gpu < inf else inf)
 
 
 def _shared_out(cpus: float, slots: int) -> float:
     """Whole CPUs where there is one for each slot: a trial's threads are whole."""
     share = cpus / max(1, slots)
-    return float(floor(share)) if share >= 1 else share
+    return float(floor(share)) if share >= 1 else floor(share * RAY_UNITS) / RAY_UNITS

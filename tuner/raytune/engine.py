@@ -90,7 +90,7 @@ class RaySession:
         self._on_dashboard = on_dashboard
         self._is_started = False
         self._num_fits = 0
-        self._others = descendants()
+        self._others: set[Any] = set()
 
     @property
     def token_path(self) -> Path:
@@ -102,9 +102,10 @@ class RaySession:
         if self._is_started:
             return
         import ray
-        from ray._raylet import AuthenticationTokenLoader
+        from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
 
         self._is_started = True
+        self._others = descendants()
         # The session before, in the same process, had another login; Ray remembers it.
         AuthenticationTokenLoader.instance().reset_cache()
         # As Ray does on macOS: every socket on loopback. Its variable is read at import, too early.

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from tuner.reporting.terminal import bytes_text
 
 
-def speed_table(rows: Sequence[Mapping[str, str]], keys: Sequence[str]) -> list[str]:
+def speed_table(rows: Sequence[Mapping[str, str]]) -> list[str]:
     """Returns the rows of `throughput.csv` as aligned lines under a head, the fastest first.
 
     Args:
-        rows: Texts by column, as they stand in the file.
-        keys: The throughput settings, which head its first columns.
+        rows: Texts by column, as they stand in the file; one at least.
     """
+    keys = list(rows[0])[: list(rows[0]).index("state")]
     ordered = sorted(rows, key=lambda row: -float(row["images_per_s"] or 0))
     cells = [[*(key.split(".")[-1] for key in keys), "images/s", "waits", "memory", ""]]
     cells += [[*(row[key] for key in keys), *_figures(row), _remark(row)] for row in ordered]

@@ -27,7 +27,8 @@ Report = Mapping[str, Any]
 
 
 def say(line: str) -> None:
-    """Prints one line, above a bar where there is one."""
+    """Prints one line, above a bar where there is one; `?` for what the output cannot encode."""
+    line = line.encode(CONSOLE.encoding, "replace").decode(CONSOLE.encoding)
     CONSOLE.print(line, markup=False, emoji=False)
 
 
@@ -38,7 +39,9 @@ def say_under(head: str, *lines: str) -> None:
     """
     columns = CONSOLE.width - HEAD_COLUMNS if CONSOLE.is_terminal else sys.maxsize
     for line in lines:
-        for part in textwrap.wrap(line, max(columns, 20), break_long_words=False):
+        for part in textwrap.wrap(
+            line, max(columns, 20), break_long_words=False, break_on_hyphens=False
+        ):
             say(f"{head:<{HEAD_COLUMNS}}{part}")
             head = ""
 

@@ -121,10 +121,16 @@ class Jobs:
         return self._exhausted
 
     @property
+    def num_trials(self) -> int:
+        """How many trials there will be in all; fewer where the space is exhausted."""
+        return max(self._trials, len(self._record.trials))
+
+    @property
     def is_finished(self) -> bool:
-        """Whether all trials asked for have been tried and have ended."""
+        """Whether every trial has ended and no other will be tried."""
         num_trials = len(self._record.trials)
-        return num_trials >= self._trials and self._ended.total() == num_trials
+        is_last = num_trials >= self._trials or self.fatal is not None
+        return is_last and self._ended.total() == num_trials
 
     @property
     def fatal(self) -> str | None:

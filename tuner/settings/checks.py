@@ -41,6 +41,7 @@ LATER_ABOVE = {
     "mining.ratio": (0, "mining"),
     "resources.gpus_per_trial": (1, "a trial on several GPUs"),
 }
+LARGEST_SEED = 2**31 - 1  # numpy takes 32 bits, torch's CPU generator no sign
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,16 @@ def _slices_within_batch(accumulate: int, batch: int) -> str | None:
     )
 
 
+def _seeds_within_range(seed: int, num_seeds: int) -> str | None:
+    largest = LARGEST_SEED - num_seeds
+    if seed <= largest:
+        return None
+    return (
+        f"train.seed: {seed} leaves no room for {num_seeds} confirm seeds above it; "
+        f"use at most {largest}"
+    )
+
+
 def _root_with_folder(root: str | None, source: str) -> str | None:
     if source == "folder" and root is None:
         return "data.root: missing (null); data.source=folder needs a folder, data.root=FOLDER"
@@ -143,5 +154,6 @@ RULES: Mapping[tuple[str, ...], Callable[..., str | None]] = {
     ("search.grace_epochs", "train.epochs"): _grace_within_run,
     ("train.report_epochs", "search.grace_epochs", "train.epochs"): _reports_meet_rungs,
     ("train.accumulate_steps", "train.batch_size"): _slices_within_batch,
+    ("train.seed", "search.confirm_seeds"): _seeds_within_range,
     ("data.root", "data.source"): _root_with_folder,
 }

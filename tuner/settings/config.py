@@ -14,7 +14,14 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from pydantic.fields import FieldInfo
 
 from tuner.errors import SettingsError
-from tuner.settings.checks import Problem, find_conflicts, grace_epochs, unknown_key, wrong_value
+from tuner.settings.checks import (
+    LARGEST_SEED,
+    Problem,
+    find_conflicts,
+    grace_epochs,
+    unknown_key,
+    wrong_value,
+)
 
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$")]
 Count = Annotated[int, Ge(1), Le(10**9)]
@@ -24,7 +31,7 @@ Epochs = Annotated[float, Ge(0.001)]
 Positive = Annotated[float, Gt(0)]
 NotNegative = Annotated[float, Ge(0)]
 Share = Annotated[float, Ge(0), Lt(1)]
-Seed = Annotated[int, Ge(0), Le(2**31 - 1)]  # numpy takes 32 bits; room is left to count up from it
+Seed = Annotated[int, Ge(0), Le(LARGEST_SEED)]
 
 
 class Section(BaseModel):

@@ -37,8 +37,10 @@ def confirm(course: Course, record: Record, session: RaySession) -> Record | Non
         runs,
         stage="confirm",
         rungs=[full_length],
-        expected_samples=len(points) * full_length,
-        num_trials=len(points),
+        expected_samples=jobs.num_trials * full_length,
+        num_trials=jobs.num_trials,
     )
+    if jobs.fatal:
+        say_under("confirm", f"ended, the first runs all failed alike: {jobs.fatal}")
     say_under("confirm", f"{count_text(len(runs.trials), 'run')}: {counts_text(jobs)}")
     return runs

@@ -9,8 +9,8 @@ from tuner.planning.resources import Plan, plan_resources
 from tuner.raytune.engine import Dashboard, OnDashboard, check_address
 from tuner.reporting.terminal import bytes_text, count_text, duration_text, say, say_under
 from tuner.stages.look import look_at_speed
-from tuner.stages.opening import Search, shown_path
-from tuner.stages.speeds import recall
+from tuner.stages.opening import Search, has_begun, shown_path
+from tuner.stages.speeds import Speeds, recall, speeds_of_run
 from tuner.stages.work import count_images, plan_work
 
 
@@ -49,14 +49,37 @@ def open_course(search: Search, *, is_dry_run: bool) -> Course:
         DataError: There is no folder of images that can be listed.
         ResourceError: The machine cannot give what is asked.
     """
+    course = plan_course(search)
+    known = speeds_of_run(search.folder) or recall(search, course.plan, course.machine)
+    shared = course
+    if known:
+        plan = plan_trials(search, course.machine, known.gpus_per_trial)
+        shared = replace(course, plan=plan)
+    say_plan(shared)
+    say_machine(shared)
+    images_per_s = foresee(shared, known, may_use_gpu=is_dry_run)
+    if images_per_s is None:
+        return course
+    has_to_measure = known is None and bool(search.space.throughput)
+    estimate = course.work.estimate(images_per_s, shared.plan.slots, has_to_measure=has_to_measure)
+    say_estimate(estimate, basis_text(search, known))
+    return replace(course, expected_s=estimate.seconds, images_per_s=images_per_s)
+
+
+def plan_course(search: Search) -> Course:
+    """Returns how the search will go here, as far as the machine and the settings tell.
+
+    Raises:
+        SettingsError: There is no such model, or it cannot take such images.
+        DataError: There is no folder of images that can be listed.
+        ResourceError: The machine cannot give what is asked.
+    """
     check_address()
     machine = look()
     plan = plan_trials(search, machine)
-    course = Course(search, machine, plan, plan_work(search, *count_images(search)))
     for note in search.space.notes:
         say(note)
-    say_plan(course)
-    return foresee(course, may_use_gpu=is_dry_run)
+    return Course(search, machine, plan, plan_work(search, *count_images(search)))
 
 
 def plan_trials(search: Search, machine: Machine, gpus_per_trial: float | None = None) -> Plan:
@@ -80,30 +103,32 @@ def plan_trials(search: Search, machine: Machine, gpus_per_trial: float | None =
     )
 
 
-def foresee(course: Course, *, may_use_gpu: bool) -> Course:
-    """Returns the course with its time, told; without, where only a GPU could tell.
+def foresee(course: Course, known: Speeds | None, *, may_use_gpu: bool) -> float | None:
+    """Returns the images a second of a trial, or says that only measuring will tell.
 
-    A look at the GPU takes a part of its memory as long as this process lives.
+    A look at a GPU takes a part of its memory as long as this process lives.
     """
-    search, machine = course.search, course.machine
-    if known := recall(search, course.plan, machine):
-        plan = plan_trials(search, machine, known.gpus_per_trial)
-        speed, basis = known.images_per_s, f"by the speed measured on {known.measured_on}"
-    elif machine.gpus and not may_use_gpu:
-        say_under("time", "known after the measure stage")
-        return course
-    else:
-        plan, speed = course.plan, look_at_speed(search, course.plan.threads)
-        basis = "by the model's speed on random pixels; reading images comes on top"
-    has_to_measure = known is None and bool(search.space.throughput)
-    estimate = course.work.estimate(speed, plan.slots, has_to_measure=has_to_measure)
-    say_estimate(estimate, basis)
-    return replace(course, expected_s=estimate.seconds, images_per_s=speed)
+    if known:
+        return known.images_per_s
+    if not course.plan.num_gpus or may_use_gpu:
+        found = look_at_speed(course.search, course.plan, course.work.num_images)
+        if found is not None:
+            return found
+    say_under("time", "not known before it is measured")
+    return None
+
+
+def basis_text(search: Search, known: Speeds | None) -> str:
+    """Returns what an estimate rests on, for people."""
+    whole = ", for the whole search with what is done" if has_begun(search.folder) else ""
+    if known:
+        return f"by the speed measured on {known.measured_on}{whole}"
+    return f"by the model's speed on random pixels; reading images comes on top{whole}"
 
 
 def say_plan(course: Course) -> None:
-    """Prints what will be trained, stage by stage, and what each trial gets of the machine."""
-    search, plan, work = course.search, course.plan, course.work
+    """Prints what will be done, stage by stage, and where it goes."""
+    search, work = course.search, course.work
     config = search.config
     lengths = [f"{length / work.num_images:g}" for length in work.rungs]
     ends = f"rungs at {', '.join(lengths[:-1])} and {lengths[-1]} epochs"
@@ -123,14 +148,19 @@ def say_plan(course: Course) -> None:
         f"{ends}",
         f"confirm: {confirmed if num_runs else 'nothing'}",
     )
+    say_under(
+        "disk", f"up to {bytes_text(work.disk_bytes)} of checkpoints in {shown_path(search.folder)}"
+    )
+
+
+def say_machine(course: Course) -> None:
+    """Prints what each trial gets of the machine."""
+    plan = course.plan
     share = f", {plan.gpus_per_trial:g} GPU" if plan.num_gpus else ""
     say_under(
         "machine",
         f"{plan.slots} side by side, each with {plan.cpus_per_trial:g} CPU{share} and "
         f"{count_text(plan.threads, 'torch thread')}",
-    )
-    say_under(
-        "disk", f"up to {bytes_text(work.disk_bytes)} of checkpoints in {shown_path(search.folder)}"
     )
 
 

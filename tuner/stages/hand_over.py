@@ -7,7 +7,13 @@ from typing import Any
 
 from tuner.data.prepare import PreparedData
 from tuner.errors import CheckpointError
-from tuner.handover import describe_winner, is_handed_over, write_best_yaml, write_model_folder
+from tuner.handover import (
+    describe_winner,
+    forget_weights,
+    is_handed_over,
+    write_best_yaml,
+    write_model_folder,
+)
 from tuner.reporting.terminal import say, say_under
 from tuner.settings.config import Config
 from tuner.stages.course import Course
@@ -95,6 +101,7 @@ def write_winner(
     try:
         weights = CheckpointFolder(winner.checkpoints, say).load(winner.report["samples_seen"])
     except CheckpointError as error:
+        forget_weights(search.folder / "best")
         write_best_yaml(best_yaml, described)
         raise CheckpointError(f"{error}; train it again: {retrain_command(search)}") from error
     write_model_folder(search.folder / "best", weights["model"], described, config)

@@ -10,7 +10,10 @@ from numpy.typing import NDArray
 from tuner.assemble import build_recipe, build_state
 from tuner.data.augment import stored_size_px
 from tuner.data.index import ImageIndex
+from tuner.planning.resources import Plan
 from tuner.stages.opening import Search
+from tuner.stages.work import largest_step
+from tuner.training.memory import is_out_of_memory
 from tuner.training.speed import time_steps
 
 LOOK_S = 0.5
@@ -31,18 +34,35 @@ class RandomPixels:
             yield torch.randint(256, shape, dtype=torch.uint8)
 
 
-def look_at_speed(search: Search, threads: int) -> float:
-    """Returns images a second of one trial alone on random pixels, timed in this process."""
-    config = search.largest_step()
-    torch.set_num_threads(threads)
-    num_images = config.train.batch_size
+def look_at_speed(search: Search, plan: Plan, num_images: int) -> float | None:
+    """Returns images a second of one trial alone on random pixels, timed in this process.
+
+    On a CPU a step is one ghost group: as fast an image, and no wait for a large model. None where
+    memory runs out.
+
+    Args:
+        search: Its largest step is timed.
+        plan: What a trial gets of the machine.
+        num_images: Images there are: a step has no more.
+    """
+    config = largest_step(search)
+    device = torch.device("cuda" if plan.num_gpus else "cpu")
+    torch.set_num_threads(plan.threads)
+    num_images = min(config.train.batch_size, num_images)
+    if device.type == "cpu":
+        num_images = min(num_images, config.model.ghost_batch_size)
     names = [str(number) for number in range(num_images)]
     index = ImageIndex.from_paths("train", Path(), ("a", "b"), names, [0] * num_images)
-    speed = time_steps(
-        build_state(config, num_classes=len(index.classes)),
-        loader=RandomPixels(stored_size_px(config.augment.crop, config.data.image_size)),
-        train=index,
-        recipe=build_recipe(config, num_images),
-        seconds=LOOK_S,
-    )
+    try:
+        speed = time_steps(
+            build_state(config, len(index.classes), device),
+            loader=RandomPixels(stored_size_px(config.augment.crop, config.data.image_size)),
+            train=index,
+            recipe=build_recipe(config, num_images),
+            seconds=LOOK_S,
+        )
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
     return speed.images_per_s

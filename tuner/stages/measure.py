@@ -4,10 +4,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
-from math import ceil, floor
+from math import ceil, floor, log2
 from typing import Any
 
-from tuner.files import write_text
+from tuner.errors import RunError
 from tuner.planning.cost import measure_budget_s
 from tuner.planning.resources import Plan
 from tuner.planning.throughput import Settings, candidates, choose, throughput_csv, trials_per_gpu
@@ -16,61 +16,80 @@ from tuner.raytune.engine import RaySession
 from tuner.raytune.measure import probes
 from tuner.reporting.terminal import counting, say_under
 from tuner.settings.config import flatten
-from tuner.stages.course import Course, plan_trials, say_estimate
+from tuner.stages.course import Course, plan_trials, say_estimate, say_machine
 from tuner.stages.follow import trial_context
-from tuner.stages.speeds import Speeds, recall, remember
+from tuner.stages.speeds import Speeds, keep_in_run, recall, remember, speeds_of_run
+from tuner.stages.work import largest_step
 
 SHARE_WINDOW_S = 2.0
 MOST_TRIALS_PER_GPU = 8
 NO_SPEED_BUDGET_S = 20.0
 
 
-def measure(
-    course: Course, fingerprint: str, session: RaySession, *, may_recall: bool = True
-) -> Course:
+def measure(course: Course, fingerprint: str, session: RaySession, *, has_trials: bool) -> Course:
     """Returns the course with the throughput settings pinned, and writes `throughput.csv`.
 
-    What is remembered of this machine and these images is not measured again, unless asked to.
-
-    Raises:
-        RunError: No setting can be measured.
+    A search that has trials keeps what they were trained with. What is remembered of this machine
+    and these images is not measured again. Where nothing can be measured the search goes on
+    without: speed changes no result.
     """
     search = course.search
-    known = recall(search, course.plan, course.machine) if may_recall else None
+    if has_trials and (known := speeds_of_run(search.folder)):
+        say_under("measure", f"{told(known)}, as this search began")
+        return pinned(course, known)
+    known = recall(search, course.plan, course.machine)
     if known and known.data_fingerprint == fingerprint:
         say_under("measure", f"{told(known)}, as measured on {known.measured_on}")
+        keep_in_run(search.folder, known)
         return pinned(course, known)
     if not (search.space.throughput or is_share_open(course)):
         say_under("measure", "nothing to choose: the space has no throughput settings")
         return course
-    known = measure_speeds(course, fingerprint, session)
-    remember(search, course.plan, course.machine, known)
+    started = time.monotonic()
+    try:
+        known = measure_speeds(course, fingerprint, session)
+    except RunError as error:
+        say_under("measure", f"{error}; the settings stay as they are")
+        return course
+    keep_in_run(search.folder, known)
+    return measured(pinned(course, known), known, time.monotonic() - started)
+
+
+def measured(course: Course, known: Speeds, seconds: float) -> Course:
+    """Says what was measured and what it means for the rest, of which it returns the time."""
     say_under("measure", told(known))
-    fixed = pinned(course, known)
-    rest = fixed.work.estimate(known.images_per_s, fixed.plan.slots, has_to_measure=False)
+    if known.gpus_per_trial is not None:
+        say_machine(course)
+    rest = course.work.estimate(known.images_per_s, course.plan.slots, has_to_measure=False)
     say_estimate(rest, "by the measured speed")
-    return replace(fixed, expected_s=course.expected_s or rest.seconds)
+    return replace(course, expected_s=course.expected_s or seconds + rest.seconds)
 
 
 def pinned(course: Course, known: Speeds) -> Course:
-    """Returns the course with what was measured, and writes `throughput.csv`."""
-    write_text(course.search.folder / "throughput.csv", known.table)
+    """Returns the course with what was measured; a key that is not measured stays as it is."""
+    search = course.search
+    settings = {key: known.pinned[key] for key in search.space.throughput if key in known.pinned}
     return replace(
         course,
-        search=course.search.with_settings(known.pinned),
-        plan=plan_trials(course.search, course.machine, known.gpus_per_trial),
+        search=search.with_settings(settings),
+        plan=plan_trials(search, course.machine, known.gpus_per_trial),
         images_per_s=known.images_per_s,
     )
 
 
 def is_share_open(course: Course) -> bool:
     """Says whether the share of a GPU that a trial gets is left to be measured."""
-    asked = course.search.config.resources.gpus_per_trial
-    return isinstance(asked, str) and course.plan.num_gpus > 0
+    config = course.search.config
+    is_auto = config.resources.gpus_per_trial == config.search.max_concurrent == "auto"
+    return is_auto and course.plan.num_gpus > 0 and most_trials_per_gpu(course) > 1
 
 
 def measure_speeds(course: Course, fingerprint: str, session: RaySession) -> Speeds:
-    """Returns the fastest settings, and what a table of all of them says."""
+    """Returns the fastest settings, and what a table of all of them says; remembers them.
+
+    Raises:
+        RunError: Nothing can be measured, or Ray was lost.
+    """
     search = course.search
     share = find_gpu_share(course, session) if is_share_open(course) else None
     plan = plan_trials(search, course.machine, share)
@@ -92,7 +111,7 @@ def measure_speeds(course: Course, fingerprint: str, session: RaySession) -> Spe
             return found.measure(settings, seconds)
 
         choice = choose(kept, measure_window, budget_s=budget_s, clock=time.monotonic)
-    return Speeds(
+    speeds = Speeds(
         pinned=dict(choice.pinned.settings),
         images_per_s=choice.images_per_s_each,
         gpus_per_trial=share,
@@ -100,6 +119,11 @@ def measure_speeds(course: Course, fingerprint: str, session: RaySession) -> Spe
         measured_on=date.today().isoformat(),
         table=throughput_csv(choice),
     )
+    try:
+        remember(search, course.plan, course.machine, speeds)
+    except RunError as error:
+        say_under("measure", f"not remembered: {error}")
+    return speeds
 
 
 def with_workers_for(cpus: float, settings: Sequence[Settings]) -> Sequence[Settings]:
@@ -110,7 +134,7 @@ def with_workers_for(cpus: float, settings: Sequence[Settings]) -> Sequence[Sett
 
 def context(course: Course, plan: Plan) -> dict[str, Any]:
     """Returns what the probes share: trials of the space's largest step."""
-    config = course.search.largest_step()
+    config = largest_step(course.search)
     return trial_context(replace(course, plan=plan), config, "search")
 
 
@@ -123,13 +147,15 @@ def told(known: Speeds) -> str:
 
 
 def most_trials_per_gpu(course: Course) -> int:
-    """Returns how many trials could share a card: each has a core, and none is idle."""
-    config, num_gpus = course.search.config.search, course.plan.num_gpus
-    wanted = config.trials
-    if isinstance(config.max_concurrent, int):
-        wanted = config.max_concurrent
-    cores = floor(course.machine.cpus / num_gpus)
-    return max(1, min(cores, ceil(wanted / num_gpus), MOST_TRIALS_PER_GPU))
+    """Returns how many trials could share a card, a power of two: each has its CPUs, none is idle.
+
+    Doublings are all that is tried.
+    """
+    config, num_gpus = course.search.config, course.plan.num_gpus
+    cpus = config.resources.cpus_per_trial
+    by_cpu = course.machine.cpus / (1.0 if isinstance(cpus, str) else cpus) / num_gpus
+    most = min(by_cpu, config.search.trials / num_gpus, MOST_TRIALS_PER_GPU)
+    return 2 ** floor(log2(max(1.0, most)))
 
 
 def budget_of(course: Course, plan: Plan) -> float:
@@ -142,7 +168,11 @@ def budget_of(course: Course, plan: Plan) -> float:
 def find_gpu_share(course: Course, session: RaySession) -> float:
     """Returns the share of one card at which trials side by side train most images/s in all."""
     most = most_trials_per_gpu(course)
-    plan = replace(course.plan, gpus_per_trial=1 / most, threads=1, cpus_per_trial=1.0)
+    cpus = course.search.config.resources.cpus_per_trial
+    cpus = 1.0 if isinstance(cpus, str) else cpus
+    plan = replace(
+        course.plan, gpus_per_trial=1 / most, cpus_per_trial=cpus, threads=max(1, floor(cpus))
+    )
     with probes(
         session, plan, measure_speed, context(course, plan), num_probes=most, is_fenced=False
     ) as found:
@@ -154,7 +184,8 @@ def find_gpu_share(course: Course, session: RaySession) -> float:
                 return None
             return sum(result["images_per_s"] for result in results)
 
-        alone = found.measure({}, 0.0, num_side_by_side=1)[0]
+        found.measure({}, 0.0, num_side_by_side=1)
+        alone = found.measure({}, SHARE_WINDOW_S, num_side_by_side=1)[0]
         if alone.get("reason"):
             return 1.0  # told by the measurement that follows
         num_trials = trials_per_gpu(

@@ -12,7 +12,7 @@ from tuner.errors import StudyError
 from tuner.search_logic.rungs import rung_lengths
 from tuner.settings.config import Config, flatten
 from tuner.settings.load import Space, load_space
-from tuner.settings.space import ChoiceSpec, edge_values
+from tuner.settings.space import edge_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +38,6 @@ class Search:
         """The bounds or choices of a searched key, or the one value of a fixed one."""
         searched = self.space.parameters.get(key)
         return edge_values(searched) if searched else (flatten(self.config)[key],)
-
-    def largest_step(self) -> Config:
-        """The settings whose steps are the largest: what is timed to know the speed of a trial."""
-        first = {
-            key: spec.choices[0]
-            for key, spec in self.space.parameters.items()
-            if isinstance(spec, ChoiceSpec)
-        }
-        largest = max(self.possible_values("train.batch_size"))
-        return self.config.with_overrides(first | {"train.batch_size": largest})
 
     def with_settings(self, overrides: dict[str, Any]) -> "Search":
         """The same search, some settings of its space fixed."""

@@ -1,4 +1,4 @@
-"""Measured speeds, remembered for this machine and this data set."""
+"""Measured speeds: kept in the run, and remembered for this machine and this data set."""
 
 import json
 from collections.abc import Mapping
@@ -9,12 +9,14 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from tuner.files import write_json
+from tuner.errors import RunError
+from tuner.files import write_json, write_text
 from tuner.planning.environment import processor, versions
 from tuner.planning.machine import Machine
 from tuner.planning.resources import Plan
 from tuner.settings.space import spec_to_plain
 from tuner.stages.opening import Search
+from tuner.stages.work import largest_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +45,40 @@ def recall(search: Search, plan: Plan, machine: Machine) -> Speeds | None:
 
     The images may have changed since: their fingerprint tells.
     """
-    try:
-        return TypeAdapter(Speeds).validate_json(memory_path(search, plan, machine).read_bytes())
-    except (OSError, ValidationError):
-        return None  # nothing there, or damaged: it is measured again
+    return read_speeds(memory_path(search, plan, machine))
 
 
 def remember(search: Search, plan: Plan, machine: Machine, speeds: Speeds) -> None:
-    """Keeps what was measured for the next search of this kind."""
+    """Keeps what was measured for the next search of this kind.
+
+    Raises:
+        RunError: The cache cannot be written.
+    """
     path = memory_path(search, plan, machine)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{path.parent}: cannot be written ({error.strerror})") from error
     write_json(path, asdict(speeds))
+
+
+def speeds_of_run(run_folder: Path) -> Speeds | None:
+    """Returns what the search in this folder has pinned; None where nothing is."""
+    return read_speeds(run_folder / "throughput.json")
+
+
+def keep_in_run(run_folder: Path, speeds: Speeds) -> None:
+    """Writes what a search pins into its folder: what it begins with it ends with."""
+    write_text(run_folder / "throughput.csv", speeds.table)
+    write_json(run_folder / "throughput.json", asdict(speeds))
+
+
+def read_speeds(path: Path) -> Speeds | None:
+    """Returns what the file holds; None where it is missing or damaged."""
+    try:
+        return TypeAdapter(Speeds).validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None
 
 
 def memory_path(search: Search, plan: Plan, machine: Machine) -> Path:
@@ -64,7 +89,7 @@ def memory_path(search: Search, plan: Plan, machine: Machine) -> Path:
 
 def what_decides(search: Search, plan: Plan, machine: Machine) -> Mapping[str, Any]:
     """Returns what the speed of a trial depends on, as plain values."""
-    config = search.largest_step()
+    config = largest_step(search)
     return {
         "processor": processor(),
         "versions": versions(),

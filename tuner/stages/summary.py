@@ -22,6 +22,8 @@ def sum_up(
     record: Record,
     runs: Record | None,
     times: Mapping[str, float],
+    *,
+    is_whole: bool,
 ) -> None:
     """Prints and writes, as `summary.json`, what was found and what it cost.
 
@@ -33,6 +35,7 @@ def sum_up(
         record: Its trials.
         runs: Its confirm runs.
         times: The seconds of each stage, in this start of the search.
+        is_whole: Whether this start did all of it, so that what was expected can be compared.
     """
     folder = course.search.folder
     trained = [*record.trials, *(runs.trials if runs else ())]
@@ -41,18 +44,22 @@ def sum_up(
         "confirmed": describe_confirmed(record, winner.confirmed) if winner.confirmed else None,
         "images_trained": sum(trial.samples_seen for trial in trained),
         "trainings": len(trained),
+        "training_s": round(sum(trial.seconds for trial in trained), 1),
     }
     say_winner(record, winner)
     say_under(
         "cost",
-        f"{count_text(found['images_trained'], 'image')} in {count_text(len(trained), 'training')}",
+        f"{count_text(found['images_trained'], 'image')} in "
+        f"{count_text(len(trained), 'training')}, "
+        f"{duration_text(found['training_s'])} of slot time",
     )
     path = folder / "summary.json"
     if not holds(path, found):
-        say_times(times, course.expected_s)
+        expected_s = course.expected_s if is_whole else None
+        say_times(times, expected_s)
         seconds = {stage: round(each, 2) for stage, each in times.items()}
-        expected_s = course.expected_s and round(course.expected_s, 1)
-        write_json(path, {**found, "seconds": seconds, "expected_s": expected_s})
+        cost = {"seconds_of_this_start": seconds, "is_whole": is_whole}
+        write_json(path, {**found, **cost, "expected_s": expected_s and round(expected_s, 1)})
     say_under("files", f"{shown_path(folder)}: {', '.join(files_of(folder))}")
     say(f"retrain   {retrain_command(course.search)}")
 

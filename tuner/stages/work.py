@@ -8,6 +8,7 @@ from tuner.data.generated import IMAGES_PER_KIND
 from tuner.data.index import load_splits
 from tuner.data.things import THINGS
 from tuner.planning.cost import Work
+from tuner.settings.config import Config
 from tuner.stages.opening import Search
 
 
@@ -19,16 +20,6 @@ def plan_work(search: Search, num_images: int, num_validation: int, num_classes:
     """
     config = search.config
     rungs = search.rungs(num_images)
-    keys = ("optim.name", "optim.momentum")
-    optimizers = (
-        config.with_overrides(dict(zip(keys, values, strict=True)))
-        for values in product(*map(search.possible_values, keys))
-    )
-    largest = max(optimizers, key=lambda each: weight_copies(each.optim))
-    sizes = (
-        checkpoint_bytes(largest.with_overrides({"model.name": name}), num_classes)
-        for name in search.possible_values("model.name")
-    )
     return Work(
         num_images=num_images,
         num_validation=num_validation,
@@ -38,8 +29,30 @@ def plan_work(search: Search, num_images: int, num_validation: int, num_classes:
         trials=config.search.trials,
         confirm_runs=min(config.search.confirm_top, config.search.trials)
         * config.search.confirm_seeds,
-        checkpoint_bytes=max(sizes),
+        checkpoint_bytes=checkpoint_bytes(largest_step(search), num_classes),
     )
+
+
+def largest_step(search: Search) -> Config:
+    """Returns the settings of the space whose steps need most: model, optimizer and batch.
+
+    They are what is timed to know the speed of a trial, and its memory.
+
+    Raises:
+        SettingsError: There is no such model, or it cannot take such images.
+    """
+    largest = max(search.possible_values("train.batch_size"))
+    found = search.config.with_overrides({"train.batch_size": largest})
+    for keys, size in (
+        (("optim.name", "optim.momentum"), lambda config: weight_copies(config.optim)),
+        (("model.name",), lambda config: checkpoint_bytes(config, num_classes=2)),
+    ):
+        combinations = product(*map(search.possible_values, keys))
+        candidates = [
+            found.with_overrides(dict(zip(keys, values, strict=True))) for values in combinations
+        ]
+        found = max(candidates, key=size)
+    return found
 
 
 def count_images(search: Search) -> tuple[int, int, int]:

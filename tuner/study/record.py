@@ -22,6 +22,7 @@ from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tuner.errors import StudyError
+from tuner.settings.checks import LARGEST_SEED
 from tuner.settings.space import ChoiceSpec, FloatSpec, IntSpec, ParameterSpec, spec_to_plain
 from tuner.study.identity import begin_study, check_name, find_study
 from tuner.study.journal import EventJournal
@@ -34,7 +35,7 @@ Report = Mapping[str, Any]
 JOURNAL_NAME = "study.journal"
 CONFIRM = ".confirm"  # behind the search's name: the study of its confirm runs
 SEED_KEY = "train.seed"
-ANY_SEED = IntSpec(low=0, high=2**31 - 1)
+ANY_SEED = IntSpec(low=0, high=LARGEST_SEED)
 # Constraints of an infeasible trial, as Optuna stores them: above zero is violated.
 VIOLATED = create_trial(state=TrialState.PRUNED, constraints={"memory": 1.0}).system_attrs
 

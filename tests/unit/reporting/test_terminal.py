@@ -1,5 +1,6 @@
 """Numbers and lines for people."""
 
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -159,3 +160,11 @@ def test_brackets_and_colons_are_no_markup(
     set_console(is_terminal, 80)
     say("parameters.optim.lr=[red] :smile: [/]")
     assert capsys.readouterr().out == "parameters.optim.lr=[red] :smile: [/]\n"
+
+
+def test_what_the_output_cannot_encode_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(terminal, "CONSOLE", Console(file=written, soft_wrap=True))
+    say("71.3 % ± 0.6 in ./Ünï")
+    written.flush()
+    assert written.buffer.getvalue() == b"71.3 % ? 0.6 in ./?n?\n"  # type: ignore[attr-defined]

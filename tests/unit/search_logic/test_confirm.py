@@ -177,6 +177,7 @@ def test_another_best_trial_adds_its_runs_and_keeps_the_old(tmp_path: Path) -> N
     confirm.add_trial(0.65)
     confirm.start()
     assert not confirm.jobs.is_finished
+    assert confirm.jobs.num_trials == 6
     confirm.train_all()
     assert confirm.jobs.is_finished
     assert confirm.runs.trials[:4] == before

@@ -268,6 +268,7 @@ def test_the_same_error_in_the_first_three_trials_ends_the_search(tmp_path: Path
     assert search.jobs.next_job() is END
     search.restart()
     assert search.jobs.fatal == "no such file"
+    assert search.jobs.is_finished  # nothing is started to find that out again
 
 
 def test_other_errors_and_diverged_trials_do_not_end_the_search(tmp_path: Path) -> None:

@@ -163,6 +163,12 @@ def test_an_override_changes_its_key_alone() -> None:
         ),
         ("augment.flip", 1, "augment.flip: not allowed (1); use true or false"),
         (
+            "train.seed",
+            2**31 - 1,
+            "train.seed: 2147483647 leaves no room for 2 confirm seeds above it; "
+            "use at most 2147483645",
+        ),
+        (
             "search.trials",
             0,
             "search.trials: not allowed (0); use a whole number from 1 to 1000000000",

@@ -16,7 +16,7 @@ from tuner.planning.resources import Plan
 from tuner.raytune.engine import Dashboard
 from tuner.stages import course
 from tuner.stages.course import Course, open_course, plan_trials, say_dashboard
-from tuner.stages.speeds import Speeds, remember
+from tuner.stages.speeds import Speeds, keep_in_run, remember
 
 PROGRAM = """
 import sys
@@ -42,7 +42,7 @@ def told(
 ) -> "Told":
     """Return what opens a course on an assumed machine whose trials train 500 images/s."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(course, "look_at_speed", lambda search, threads: 500.0)
+    monkeypatch.setattr(course, "look_at_speed", lambda search, plan, num_images: 500.0)
     return Told(search_of, monkeypatch, capsys)
 
 
@@ -72,8 +72,8 @@ def test_a_dry_run_says_what_would_be_done_and_what_it_would_take(told: Told) ->
         "          measure: loader.num_workers",
         "          search: 7 trials of lenet at 16 px, rungs at 1, 3 and 9 epochs",
         "          confirm: the best 2 again on 2 fresh seeds, 4 runs",
-        "machine   2 side by side, each with 1 CPU and 1 torch thread",
         f"disk      up to {round(opened.work.disk_bytes / 1e6)} MB of checkpoints in results/tiny",
+        "machine   2 side by side, each with 1 CPU and 1 torch thread",
         *lines[6:7],
         "          by the model's speed on random pixels; reading images comes on top",
     ]
@@ -97,7 +97,7 @@ def test_models_lengths_and_notes_are_told_as_they_are(told: Told) -> None:
         "resources.cpus_per_trial=2",
         "throughput.train.accumulate_steps=[1, 2]",
     )
-    assert lines[:6] == [
+    assert [*lines[:5], lines[6]] == [
         "optim.lr: fixed at 0.1 by the command line, not searched",
         "plan      prepare 200 training and 200 validation images",
         "          measure: loader.num_workers x train.accumulate_steps",
@@ -132,13 +132,31 @@ def test_a_speed_that_was_measured_is_taken_from_there(told: Told) -> None:
     assert lines[-1] == "          by the speed measured on 2026-11-30"
 
 
+def test_what_a_search_has_pinned_goes_before_what_is_remembered(told: Told) -> None:
+    opened, _ = told.open()
+    remember(opened.search, opened.plan, MACHINE, replace(SPEEDS, images_per_s=1000.0))
+    opened.search.folder.mkdir(parents=True)
+    keep_in_run(opened.search.folder, replace(SPEEDS, images_per_s=250.0))
+    (opened.search.folder / "study.journal").touch()
+    again, lines = told.open()
+    assert again.images_per_s == 250.0
+    assert lines[-1] == (
+        "          by the speed measured on 2026-11-30, for the whole search with what is done"
+    )
+
+
+def test_a_card_that_trials_do_not_use_is_not_asked(told: Told) -> None:
+    opened, _ = told.open("resources.gpus_per_trial=0", machine=CARD, is_dry_run=False)
+    assert opened.images_per_s == 500.0
+
+
 CARD = replace(MACHINE, cpus=8, gpus=(Gpu("card", 2**34),))
 
 
 def test_a_gpu_is_not_looked_at_before_the_search(told: Told) -> None:
     opened, lines = told.open(machine=CARD, is_dry_run=False)
-    assert lines[-3] == "machine   1 side by side, each with 8 CPU, 1 GPU and 8 torch threads"
-    assert lines[-1] == "time      known after the measure stage"
+    assert lines[-2] == "machine   1 side by side, each with 8 CPU, 1 GPU and 8 torch threads"
+    assert lines[-1] == "time      not known before it is measured"
     assert opened.images_per_s is opened.expected_s is None
 
 
@@ -152,7 +170,9 @@ def test_a_measured_share_of_a_gpu_counts_for_the_time(told: Told) -> None:
     opened, _ = told.open(machine=CARD)
     known = replace(SPEEDS, gpus_per_trial=0.25)
     remember(opened.search, opened.plan, CARD, known)
-    again, _ = told.open(machine=CARD, is_dry_run=False)
+    again, lines = told.open(machine=CARD, is_dry_run=False)
+    assert "machine   4 side by side, each with 2 CPU, 0.25 GPU and 2 torch threads" in lines
+    assert again.plan == opened.plan  # what is remembered is found by it
     assert again.expected_s == again.work.estimate(500.0, 4, has_to_measure=False).seconds
     assert plan_trials(again.search, CARD, 0.25) == Plan(4, 2.0, 0.25, 1, 2)
 

@@ -161,6 +161,17 @@ def test_weights_that_cannot_be_read_leave_the_settings(ended: Ended) -> None:
     assert not (folder / "best").exists()
 
 
+def test_weights_of_the_winner_before_are_never_taken_for_those_of_the_next(ended: Ended) -> None:
+    ended.hand_over()
+    folder = ended.course.search.folder
+    ended.confirm(2, 0.9)
+    (folder / "confirm" / "0000" / "000000100.pt").unlink()
+    for _ in range(2):  # the same command again, too
+        with pytest.raises(CheckpointError):
+            ended.hand_over()
+        assert not (folder / "best" / "model.safetensors").exists()
+
+
 TIMES = {"prepare": 1.2, "measure": 10.0, "search": 100.4, "confirm": 50.0, "hand over": 0.1}
 
 
@@ -171,13 +182,13 @@ def test_the_end_says_what_was_found_and_what_it_cost(
     ended.confirm(2, 0.25, None)
     winner = ended.hand_over()
     capsys.readouterr()
-    sum_up(ended.course, winner, ended.record, ended.runs, TIMES)
+    sum_up(ended.course, winner, ended.record, ended.runs, TIMES, is_whole=True)
     assert capsys.readouterr().out.splitlines() == [
         "best      trial 1: 62.5 % ± 17.7 over 2 fresh seeds; 75.0 % in the search",
         "          optim.lr = 0.2",
         "          optim.name = sgd",
         "          train.batch_size = 16",
-        "cost      5,400 images in 7 trainings",
+        "cost      5,400 images in 7 trainings, 1 min 0 s of slot time",
         "          prepare 1 s, measure 10 s, search 1 min 40 s, confirm 50 s, hand over 0 s",
         "          measure, search, confirm together 2 min 40 s",
         "files     results/tiny: leaderboard.csv, confirm.csv, best.yaml, best",
@@ -187,10 +198,12 @@ def test_the_end_says_what_was_found_and_what_it_cost(
     assert summary == {
         "trial_number": 1,
         "confirmed": read_yaml(ended.course.search.folder / "best.yaml")["confirmed"],
-        "seconds": TIMES,
+        "seconds_of_this_start": TIMES,
+        "is_whole": True,
         "expected_s": None,
         "images_trained": 5400,
         "trainings": 7,
+        "training_s": 60.0,
     }
 
 
@@ -199,17 +212,17 @@ def test_a_start_with_nothing_to_train_leaves_the_cost_of_the_one_that_trained(
 ) -> None:
     winner = ended.hand_over()
     path = ended.course.search.folder / "summary.json"
-    sum_up(ended.course, winner, ended.record, None, TIMES)
+    sum_up(ended.course, winner, ended.record, None, TIMES, is_whole=True)
     before = path.read_bytes()
     capsys.readouterr()
-    sum_up(ended.course, winner, ended.record, None, dict.fromkeys(TIMES, 0.0))
+    sum_up(ended.course, winner, ended.record, None, dict.fromkeys(TIMES, 0.0), is_whole=False)
     assert path.read_bytes() == before
     assert "prepare" not in capsys.readouterr().out
     ended.confirm(1, 0.5)
-    sum_up(ended.course, ended.hand_over(), ended.record, ended.runs, TIMES)
+    sum_up(ended.course, ended.hand_over(), ended.record, ended.runs, TIMES, is_whole=True)
     assert json.loads(path.read_text())["trainings"] == 4
     path.write_bytes(before[:-9])
-    sum_up(ended.course, winner, ended.record, None, TIMES)
+    sum_up(ended.course, winner, ended.record, None, TIMES, is_whole=True)
     assert path.read_bytes() == before
 
 
@@ -227,7 +240,7 @@ def test_without_confirm_runs_the_end_says_the_score_of_the_search(
     ended = Ended(course_of("search.metric=validation_loss"))
     winner = ended.hand_over()
     capsys.readouterr()
-    sum_up(ended.course, winner, ended.record, None, TIMES)
+    sum_up(ended.course, winner, ended.record, None, TIMES, is_whole=True)
     assert capsys.readouterr().out.splitlines()[0] == "best      trial 1: 0.250 at epoch 1"
 
 
@@ -235,7 +248,7 @@ def test_one_fresh_seed_has_no_spread(ended: Ended, capsys: pytest.CaptureFixtur
     ended.confirm(1, 0.5)
     winner = ended.hand_over()
     capsys.readouterr()
-    sum_up(ended.course, winner, ended.record, ended.runs, TIMES)
+    sum_up(ended.course, winner, ended.record, ended.runs, TIMES, is_whole=True)
     assert capsys.readouterr().out.splitlines()[0] == (
         "best      trial 1: 50.0 % over 1 fresh seed; 75.0 % in the search"
     )

@@ -76,28 +76,6 @@ def test_a_key_may_have_its_choices_its_bounds_or_its_one_value(
     assert search_of(*overrides).possible_values(key) == values
 
 
-@pytest.mark.parametrize(
-    ("overrides", "changed"),
-    [
-        ([], {"optim.name": "adam", "train.batch_size": 64}),
-        (["train.batch_size=8"], {"optim.name": "adam", "train.batch_size": 8}),
-        (
-            ["parameters.train.batch_size={int: [8, 99]}", "optim.name=adamw"],
-            {"optim.name": "adamw", "train.batch_size": 99},
-        ),
-        (
-            ["parameters.model.name=[resnet8, lenet]"],
-            {"model.name": "resnet8", "optim.name": "adam", "train.batch_size": 64},
-        ),
-    ],
-)
-def test_the_largest_step_has_the_largest_batch_and_the_first_of_other_choices(
-    search_of: OpenSearch, overrides: list[str], changed: dict[str, Any]
-) -> None:
-    search = search_of(*overrides)
-    assert flatten(search.largest_step()) == flatten(search.config) | changed
-
-
 def test_settings_of_a_search_can_be_pinned(search_of: OpenSearch) -> None:
     search = search_of()
     pinned = search.with_settings({"loader.num_workers": 1})

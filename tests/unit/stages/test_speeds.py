@@ -7,9 +7,17 @@ from typing import Any
 import pytest
 
 from tests.unit.stages.conftest import MACHINE, PLAN, OpenSearch
+from tuner.errors import RunError
 from tuner.planning.machine import Gpu
 from tuner.stages import speeds
-from tuner.stages.speeds import Speeds, memory_path, recall, remember
+from tuner.stages.speeds import (
+    Speeds,
+    keep_in_run,
+    memory_path,
+    recall,
+    remember,
+    speeds_of_run,
+)
 
 SPEEDS = Speeds(
     pinned={"loader.num_workers": 1},
@@ -91,7 +99,7 @@ def test_another_plan_is_measured_afresh(search_of: OpenSearch, change: dict[str
         ("train.precision=bf16",),
         ("train.accumulate_steps=2",),
         ("parameters.train.batch_size=[16, 128]",),
-        ("parameters.optim.name=[sgd, adam]",),
+        ("parameters.optim.name=[sgd]",),
         ("throughput.loader.num_workers=[0, 1, 2]",),
         ("throughput.loader.num_workers=null",),
         ("throughput.train.accumulate_steps=[1, 2]",),
@@ -141,6 +149,24 @@ def test_a_memory_that_is_cut_is_none(search_of: OpenSearch) -> None:
     for size_bytes in range(0, len(whole), 7):
         path.write_bytes(whole[:size_bytes])
         assert recall(search, PLAN, MACHINE) is None
+
+
+def test_what_a_search_pins_is_kept_in_its_folder(here: Path) -> None:
+    assert speeds_of_run(here) is None
+    keep_in_run(here, SPEEDS)
+    assert speeds_of_run(here) == SPEEDS
+    assert (here / "throughput.csv").read_text() == SPEEDS.table
+
+
+def test_a_cache_that_cannot_be_written_is_said_in_one_line(
+    here: Path, search_of: OpenSearch
+) -> None:
+    cache = here / "results" / ".cache"
+    cache.parent.mkdir()
+    cache.touch()
+    with pytest.raises(RunError) as caught:
+        remember(search_of(), PLAN, MACHINE, SPEEDS)
+    assert caught.value.problems == (f"{cache}/throughput: cannot be written (Not a directory)",)
 
 
 def test_whether_the_images_are_the_same_is_told_by_their_fingerprint(

@@ -121,4 +121,4 @@ def test_confirm_runs_that_are_done_are_returned_without_ray(
         found = confirm(course, record, session)
     assert found is not None
     assert found.trials == runs.trials
-    assert capsys.readouterr().out == "confirm   1 runs: 1 complete\n"
+    assert capsys.readouterr().out == "confirm   1 run: 1 complete\n"

@@ -3,14 +3,15 @@
 import math
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.unit.stages.conftest import OpenSearch
 from tuner.assemble import build_loader, checkpoint_bytes, open_run, prepare_images
 from tuner.errors import DataError, SettingsError
-from tuner.settings.config import Config
-from tuner.stages.work import count_images, plan_work
+from tuner.settings.config import Config, flatten
+from tuner.stages.work import count_images, largest_step, plan_work
 
 
 def test_the_generated_images_are_counted_before_they_are_rendered(search_of: OpenSearch) -> None:
@@ -154,3 +155,25 @@ def test_a_checkpoint_has_about_the_size_that_is_planned(
             assert math.isfinite([result.validation_loss for result in results][-1])
     size_bytes = run.checkpoints.path(run.total_samples).stat().st_size
     assert checkpoint_bytes(config, len(data.train.classes)) == pytest.approx(size_bytes, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "changed"),
+    [
+        ([], {"optim.name": "adam", "train.batch_size": 64}),
+        (["train.batch_size=8"], {"optim.name": "adam", "train.batch_size": 8}),
+        (
+            ["parameters.train.batch_size={int: [8, 99]}", "optim.name=adamw"],
+            {"optim.name": "adamw", "train.batch_size": 99},
+        ),
+        (
+            ["parameters.model.name=[lenet, resnet8]"],
+            {"model.name": "resnet8", "optim.name": "adam", "train.batch_size": 64},
+        ),
+    ],
+)
+def test_the_largest_step_has_the_largest_batch_model_and_optimizer(
+    search_of: OpenSearch, overrides: list[str], changed: dict[str, Any]
+) -> None:
+    search = search_of(*overrides)
+    assert flatten(largest_step(search)) == flatten(search.config) | changed

@@ -1,0 +1,122 @@
+"""Which throughput settings a search trains with, and when they are measured."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.unit.stages.conftest import MACHINE, OpenCourse, OpenSearch
+from tests.unit.stages.test_speeds import SPEEDS
+from tuner.errors import RunError
+from tuner.planning.machine import Gpu, Machine
+from tuner.raytune.engine import RaySession
+from tuner.stages import measure as stage
+from tuner.stages.course import Course, plan_trials
+from tuner.stages.measure import is_share_open, measure, most_trials_per_gpu, with_workers_for
+from tuner.stages.speeds import Speeds, keep_in_run, remember, speeds_of_run
+from tuner.stages.work import plan_work
+
+CARD = Machine(16, 2**35, 2**30, (Gpu("card", 2**35),))
+SESSION: RaySession = object()  # type: ignore[assignment]
+
+
+class Measured:
+    """Stands for the measurements, and counts them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, found: Speeds | RunError) -> None:
+        self.num_times = 0
+        self.found = found
+        monkeypatch.setattr(stage, "measure_speeds", self.measure)
+
+    def measure(self, course: Course, fingerprint: str, session: RaySession) -> Speeds:
+        self.num_times += 1
+        if isinstance(self.found, RunError):
+            raise self.found
+        return self.found
+
+
+def test_a_search_that_has_trials_keeps_what_they_were_trained_with(
+    course_of: OpenCourse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    course = course_of()
+    first = Measured(monkeypatch, SPEEDS)
+    begun = measure(course, "f00d", SESSION, has_trials=False)
+    assert (first.num_times, begun.search.config.loader.num_workers) == (1, 1)
+    assert speeds_of_run(course.search.folder) == SPEEDS
+    other = replace(SPEEDS, pinned={"loader.num_workers": 0})
+    remember(course.search, course.plan, MACHINE, other)  # measured again meanwhile
+
+    again = measure(course, "f00d", SESSION, has_trials=True)
+    assert again.search.config.loader.num_workers == 1
+    anew = measure(course, "f00d", SESSION, has_trials=False)
+    assert anew.search.config.loader.num_workers == 0
+    assert first.num_times == 1
+
+
+def test_images_that_have_changed_are_measured_again(
+    course_of: OpenCourse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    course = course_of()
+    remember(course.search, course.plan, MACHINE, replace(SPEEDS, data_fingerprint="beef"))
+    again = Measured(monkeypatch, SPEEDS)
+    measure(course, "f00d", SESSION, has_trials=False)
+    assert again.num_times == 1
+
+
+def test_what_the_command_line_fixes_stays_fixed(course_of: OpenCourse) -> None:
+    course = course_of("loader.num_workers=0")
+    keep_in_run(course.search.folder, SPEEDS)
+    again = measure(course, "f00d", SESSION, has_trials=True)
+    assert again.search.config.loader.num_workers == 0
+
+
+def test_a_search_goes_on_where_nothing_can_be_measured(
+    course_of: OpenCourse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    course = course_of()
+    Measured(monkeypatch, RunError("throughput: nothing could be measured: killed (silent)"))
+    assert measure(course, "f00d", SESSION, has_trials=False) == course
+    assert capsys.readouterr().out == (
+        "measure   throughput: nothing could be measured: killed (silent); "
+        "the settings stay as they are\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("machine", "overrides", "most"),
+    [
+        (CARD, (), 8),
+        (CARD, ("search.trials=3",), 2),
+        (CARD, ("resources.cpus_per_trial=4",), 4),
+        (CARD, ("resources.cpus_per_trial=12",), 1),
+        (replace(CARD, cpus=6.0), (), 4),
+        (replace(CARD, cpus=0.5), (), 1),
+        (replace(CARD, gpus=CARD.gpus * 4), (), 2),
+    ],
+)
+def test_no_more_trials_share_a_card_than_have_cpus_and_work(
+    search_of: OpenSearch, machine: Machine, overrides: tuple[str, ...], most: int
+) -> None:
+    search = search_of("search.trials=100", *overrides)
+    if machine.gpus == CARD.gpus * 4:
+        search = search_of("search.trials=8")
+    course = Course(search, machine, plan_trials(search, machine), plan_work(search, 100, 50, 2))
+    assert most_trials_per_gpu(course) == most
+    assert is_share_open(course) == (most > 1)
+
+
+@pytest.mark.parametrize("override", ["resources.gpus_per_trial=0.5", "resources.gpus_per_trial=0"])
+def test_a_share_that_is_given_is_not_measured(search_of: OpenSearch, override: str) -> None:
+    for each in (override, "search.max_concurrent=2"):
+        search = search_of(each)
+        course = Course(search, CARD, plan_trials(search, CARD), plan_work(search, 100, 50, 2))
+        assert not is_share_open(course)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "kept"), [(0.5, [0, 1]), (1.0, [0, 1]), (2.5, [0, 1, 2]), (8.0, [0, 1, 2, 4])]
+)
+def test_loader_workers_do_not_take_the_cpus_of_other_trials(cpus: float, kept: list[int]) -> None:
+    settings: list[dict[str, Any]] = [{"loader.num_workers": number} for number in (0, 1, 2, 4)]
+    assert [each["loader.num_workers"] for each in with_workers_for(cpus, settings)] == kept
+    assert with_workers_for(1.0, settings[3:]) == settings[3:]  # none else is asked for
