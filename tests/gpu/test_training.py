@@ -23,8 +23,10 @@ from tuner.training.checkpoint import CheckpointFolder
 from tuner.training.evaluate import evaluate
 from tuner.training.ghost_norm import GhostBatchNorm2d
 from tuner.training.loop import fit
+from tuner.training.memory import fence_gpu_memory
 from tuner.training.optim import build_optimizer
 from tuner.training.result import EpochResult
+from tuner.training.speed import time_steps
 from tuner.training.state import TrainState, start_state
 from tuner.training.step import train_step
 
@@ -161,6 +163,29 @@ def test_a_run_killed_at_any_step_resumes_to_the_same_bits(
         lambda state, save: run(state, save=save, checkpoint_every_s=0.0),
         CheckpointFolder(tmp_path, pytest.fail),
     )
+
+
+def test_the_speed_of_steps_is_measured_with_their_memory(device: torch.device) -> None:
+    loader = memory_loader(60)
+    state = start(device)
+    found = time_steps(state, loader=loader, train=loader.train, recipe=RECIPE, seconds=0.2)
+    assert found.seconds >= 0.2
+    assert found.images_per_s > 0
+    weights = sum(each.nbytes for each in state.model.parameters())
+    assert weights < found.peak_memory_bytes
+
+
+def test_a_share_of_a_card_is_a_fence(cuda: torch.device) -> None:
+    total = torch.cuda.get_device_properties(0).total_memory
+    try:
+        fence_gpu_memory(0.25, context_bytes=600 * 2**20)
+        inside = torch.empty(total // 8, dtype=torch.uint8, device=cuda)
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.empty(total // 4, dtype=torch.uint8, device=cuda)
+        del inside
+    finally:
+        torch.cuda.empty_cache()
+        torch.cuda.set_per_process_memory_fraction(1.0)
 
 
 @pytest.mark.parametrize(("here", "there"), [("fp16", "fp32"), ("bf16", "fp32")])

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.errors import RunError
-from tuner.planning.resources import Plan
+from tuner.planning.resources import GPU_CONTEXT_BYTES, Plan
 from tuner.raytune.engine import RayLost, RaySession
+from tuner.training.memory import fence_gpu_memory
 
 # Importable in the probe's process: settings, seconds and the search's context, all plain, give a
 # plain result.
@@ -30,10 +31,7 @@ class Probe:
     def __init__(self, work: ProbeWork, context: Mapping[str, Any], gpu_share: float) -> None:
         self._work = work
         self._context = context
-        if gpu_share:  # its module imports Tune, a second that a process without a GPU can save
-            from tuner.raytune.trainable import fence_gpu_memory
-
-            fence_gpu_memory(gpu_share)
+        fence_gpu_memory(gpu_share, GPU_CONTEXT_BYTES)
 
     def ready(self) -> Mapping[str, Any]:
         """Returns which process this is, once it has started."""

@@ -9,6 +9,7 @@ from ray import tune
 from tuner.errors import CheckpointError
 from tuner.planning.resources import GPU_CONTEXT_BYTES, Plan
 from tuner.raytune.metrics import shown_metrics
+from tuner.training.memory import fence_gpu_memory
 from tuner.training.result import describe_error
 
 # A generator function, importable in the trial's process: given a job and the search's context,
@@ -27,7 +28,7 @@ def build_trainable(work: Work, context: Mapping[str, Any], plan: Plan) -> Any:
     """
 
     def train_job(config: dict[str, Any]) -> None:
-        fence_gpu_memory(plan.gpus_per_trial)
+        fence_gpu_memory(plan.gpus_per_trial, GPU_CONTEXT_BYTES)
         job = config["job"]
         try:
             with (
@@ -50,14 +51,3 @@ def build_trainable(work: Work, context: Mapping[str, Any], plan: Plan) -> Any:
 def report(result: Mapping[str, Any]) -> None:
     """Hands one result to the driver and waits; in a list, because Tune flattens a dict."""
     tune.report({RESULT: [dict(result)]})
-
-
-def fence_gpu_memory(share: float) -> None:
-    """Keeps this process within its share of the card's memory, so that it cannot fail others."""
-    if 0 < share < 1:
-        import torch  # not needed here but for this: work brings its own
-
-        if torch.cuda.is_available():
-            card = torch.cuda.get_device_properties(0)
-            room = share - GPU_CONTEXT_BYTES / card.total_memory
-            torch.cuda.set_per_process_memory_fraction(max(room, share / 2))

@@ -32,6 +32,19 @@ def release_memory(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
+def fence_gpu_memory(share: float, context_bytes: int) -> None:
+    """Keep this process within its share of the card, so that it cannot fail others on it.
+
+    Args:
+        share: Of the card's memory, 0 to 1; 0, or no GPU, does nothing, and so does a whole card.
+        context_bytes: What the process takes beside torch's allocator.
+    """
+    if 0 < share < 1 and torch.cuda.is_available():
+        card = torch.cuda.get_device_properties(0)
+        room = share - context_bytes / card.total_memory
+        torch.cuda.set_per_process_memory_fraction(max(room, share / 2))
+
+
 def keep_freed_memory() -> None:
     """Make this process keep the CPU memory that it frees, for its next block.
 
