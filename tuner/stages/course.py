@@ -88,16 +88,18 @@ def plan_trials(search: Search, machine: Machine, gpus_per_trial: float | None =
     Args:
         search: Its settings decide.
         machine: What there is.
-        gpus_per_trial: The measured share, in the place of "auto".
+        gpus_per_trial: The measured share; it counts where the settings leave it open.
 
     Raises:
         ResourceError: The machine cannot give what is asked.
     """
     config = search.config
+    is_open = config.resources.gpus_per_trial == config.search.max_concurrent == "auto"
+    measured = gpus_per_trial if is_open and machine.gpus else None
     return plan_resources(
         machine,
         cpus_per_trial=config.resources.cpus_per_trial,
-        gpus_per_trial=gpus_per_trial or config.resources.gpus_per_trial,
+        gpus_per_trial=measured or config.resources.gpus_per_trial,
         max_concurrent=config.search.max_concurrent,
         num_trials=config.search.trials,
     )

@@ -177,6 +177,20 @@ def test_a_measured_share_of_a_gpu_counts_for_the_time(told: Told) -> None:
     assert plan_trials(again.search, CARD, 0.25) == Plan(4, 2.0, 0.25, 1, 2)
 
 
+@pytest.mark.parametrize(
+    ("override", "machine", "plan"),
+    [
+        ("resources.gpus_per_trial=0.5", CARD, Plan(2, 4.0, 0.5, 1, 4)),
+        ("search.max_concurrent=2", CARD, Plan(2, 4.0, 0.5, 1, 4)),
+        ("search.trials=7", MACHINE, PLAN),  # moved to a machine without a card
+    ],
+)
+def test_a_measured_share_counts_only_where_it_is_left_open(
+    search_of: OpenSearch, override: str, machine: Machine, plan: Plan
+) -> None:
+    assert plan_trials(search_of(override), machine, 0.25) == plan
+
+
 def test_what_the_machine_cannot_give_is_refused_before_anything_is_said(told: Told) -> None:
     with pytest.raises(ResourceError) as caught:
         told.open("resources.cpus_per_trial=3")
