@@ -28,7 +28,8 @@ KEYS: dict[str, type[cli.Keys]] = {
 
 def understand_search(keys: Any, overrides: list[str]) -> None:
     """Open the search as if there were one to go on with."""
-    open_search(keys.space, overrides, name=keys.name, output=keys.output, resume="auto")
+    name = getattr(keys, "name", None)
+    open_search(keys.space, overrides, name=name, output=keys.output, resume="auto")
 
 
 UNDERSTAND: dict[str, Callable[[Any, list[str]], object]] = {

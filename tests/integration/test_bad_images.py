@@ -112,11 +112,14 @@ def test_what_is_no_mistake_works_and_is_said(command: Command) -> None:
         "parameters.optim.lr=[0.1, 0.05]",
         "parameters.train.batch_size=[24, 8]",
         "search.trials=20",
+        "search.confirm_top=0",
         "output=./out",
     )
     assert (done.returncode, done.stderr) == (0, "")
     lines = [line[HEAD_COLUMNS:] for line in done.stdout.splitlines()]
-    assert [line for line in lines if line.startswith(("data.", "train.", "22 ", "every "))] == [
+    assert [
+        line for line in lines if line.startswith(("data.", "train.batch_size: ", "22 ", "every "))
+    ] == [
         "22 training and 7 validation images of 3 classes",
         "data.root: hidden or system files ignored: 3",
         "data.root: classes without validation images: 1 (class 10)",

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Told, errors
+from tuner.stages import measure
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^    (?:.* && )?python -m tuner\.(\w+)(.*)$", README, re.MULTILINE)
@@ -27,7 +28,10 @@ def small(name: str, arguments: list[str]) -> list[str]:
     return [*kept, *(f"{key}={value}" for key, value in changed.items() if key not in given)]
 
 
-def test_every_command_of_the_readme_does_what_it_says(here: Path, told: Told) -> None:
+def test_every_command_of_the_readme_does_what_it_says(
+    here: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "NO_SPEED_BUDGET_S", 1.0)
     (here / "images").rename(here / "my_images")
     assert len(COMMANDS) >= 12
     for name, text in COMMANDS:

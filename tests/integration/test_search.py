@@ -54,20 +54,18 @@ def kill_after_events(process: Popen[str], folder: Path, count: int) -> None:
     process.communicate()
 
 
-def test_a_killed_search_ends_as_one_that_was_not_repeats_and_extends(
+def test_a_killed_search_extended_later_ends_as_one_that_was_not_and_its_winner_repeats(
     command: Command,
 ) -> None:
     whole, torn = command.folder / "results" / "whole", command.folder / "results" / "torn"
-    done = command.run("search", *SEARCH, "name=whole")
+    done = command.run("search", *SEARCH, "name=whole", "search.confirm_seeds=3")
     assert (done.returncode, done.stderr) == (0, "")
-    search_events = num_events_of_search(whole)
     moments = random.Random(1)
-    in_search = moments.randrange(8, search_events)
-    in_confirm = moments.randrange(search_events + 3, num_events(whole) - 3)
-    for moment in (in_search, in_confirm):
-        process = command.start("search", *SEARCH, "name=torn")
+    search_events = num_events_of_search(whole)
+    for moment in (moments.randrange(8, search_events), search_events + moments.randrange(3, 20)):
+        process = command.start("search", *SEARCH, "name=torn", "search.confirm_seeds=1")
         kill_after_events(process, torn, moment)
-    done = command.run("search", *SEARCH, "name=torn")
+    done = command.run("search", *SEARCH, "name=torn", "search.confirm_seeds=3")
     assert (done.returncode, done.stderr) == (0, "")
     assert table(torn) == table(whole)
     assert table(torn, "confirm.csv") == table(whole, "confirm.csv")
@@ -79,6 +77,7 @@ def test_a_killed_search_ends_as_one_that_was_not_repeats_and_extends(
     assert sorted(int(row["trial_number"]) for row in rows) == list(range(7))
     assert {row["state"] for row in rows} == {"complete", "stopped"}
     assert list(rows[0])[-3:] == ["optim.lr", "train.batch_size", "optim.weight_decay"]
+    assert_the_mean_decided(whole)
 
     retrained = command.run("retrain", "config=results/torn/best.yaml")
     assert retrained.stdout.splitlines()[-1].startswith("repeated: ")
@@ -93,25 +92,27 @@ def test_a_killed_search_ends_as_one_that_was_not_repeats_and_extends(
     assert study.metric_names == ["top1"]
     assert study.best_value == max(float(row["top1"]) for row in rows if row["top1"])
 
-    before = table(torn, "confirm.csv")
-    done = command.run("search", *SEARCH, "name=torn", "search.confirm_seeds=3")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert len(table(torn)) == len(rows)
-    runs = table(torn, "confirm.csv")
-    assert runs[:4] == before
-    first, second = before[0]["trial_number"], before[1]["trial_number"]
+
+def assert_the_mean_decided(folder: Path) -> None:
+    """Check the confirm stage of three seeds on the best two against its tables."""
+    runs, winner = table(folder, "confirm.csv"), table(folder)[0]
+    first, second = runs[0]["trial_number"], runs[1]["trial_number"]
     assert [(run["trial_number"], run["seed"]) for run in runs] == [
         (number, str(seed)) for seed in (1, 2, 3) for number in (first, second)
     ]
-    winner = table(torn)[0]
-    scores = [float(run["top1"]) for run in runs if run["trial_number"] == winner["trial_number"]]
-    assert float(winner["confirmed_mean"]) == pytest.approx(fmean(scores))
-    assert float(winner["confirmed_spread"]) == pytest.approx(stdev(scores))
-    best = read_yaml(torn / "best.yaml")
-    assert best["confirmed"]["scores"] == scores
+    scores = {
+        number: [float(run["top1"]) for run in runs if run["trial_number"] == number]
+        for number in (first, second)
+    }
+    chosen = scores[winner["trial_number"]]
+    assert fmean(chosen) == max(map(fmean, scores.values()))
+    assert float(winner["confirmed_mean"]) == pytest.approx(fmean(chosen))
+    assert float(winner["confirmed_spread"]) == pytest.approx(stdev(chosen))
+    best = read_yaml(folder / "best.yaml")
+    assert best["confirmed"]["scores"] == chosen
     assert best["confirmed"]["mean"] == float(winner["confirmed_mean"])
-    assert best["result"]["top1"] == max(scores)
-    assert best["settings"]["train"]["seed"] == 1 + scores.index(max(scores))
+    assert best["result"]["top1"] == max(chosen)
+    assert best["settings"]["train"]["seed"] == 1 + chosen.index(max(chosen))
 
 
 def test_an_interrupt_in_any_stage_leaves_no_process_and_says_how_to_go_on(
