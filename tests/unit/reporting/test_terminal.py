@@ -167,4 +167,4 @@ def test_what_the_output_cannot_encode_is_replaced(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(terminal, "CONSOLE", Console(file=written, soft_wrap=True))
     say("71.3 % ± 0.6 in ./Ünï")
     written.flush()
-    assert written.buffer.getvalue() == b"71.3 % ? 0.6 in ./?n?\n"  # type: ignore[attr-defined]
+    assert written.buffer.getvalue() == b"71.3 % ? 0.6 in ./?n?\n"
