@@ -115,7 +115,7 @@ def assert_the_mean_decided(folder: Path) -> None:
     assert best["settings"]["train"]["seed"] == 1 + chosen.index(max(chosen))
 
 
-def test_an_interrupt_in_any_stage_leaves_no_process_and_says_how_to_go_on(
+def test_an_interrupt_leaves_no_process_and_says_how_to_go_on(
     command: Command,
 ) -> None:
     begun = command.folder / "results" / "tiny" / "study.journal"
@@ -129,8 +129,7 @@ def test_an_interrupt_in_any_stage_leaves_no_process_and_says_how_to_go_on(
     stopped = f"stopped, nothing is lost; go on with: {go_on}\n"
     moments: list[tuple[tuple[str, ...], Callable[[], bool], signal.Signals, int, str]] = [
         (first, lambda: (folder / "config.yaml").exists(), signal.SIGINT, 130, "interrupted\n"),
-        (again, lambda: num_events(folder) >= 8, signal.SIGTERM, 143, ""),
-        (again, lambda: num_events_of_search(folder) > 0, signal.SIGHUP, 129, ""),
+        (again, lambda: num_events_of_search(folder) > 0, signal.SIGTERM, 143, ""),
     ]
     for arguments, has_come, number, code, more in moments:
         process = command.start("search", *arguments)
