@@ -12,7 +12,6 @@ from math import ceil
 from typing import Any, Literal
 
 from tuner.errors import RunError
-from tuner.planning.resources import GPU_CONTEXT_BYTES
 from tuner.settings.space import IntSpec, ParameterSpec, edge_values
 
 Settings = Mapping[str, Any]
@@ -26,8 +25,6 @@ MOST_CANDIDATES = 64
 WITHIN = 0.03  # of the best is as good as the best: less than that a short window cannot tell
 WINDOWS = (1, 2, 4)  # how long those of each round are, as against each other
 MIN_WINDOW_S = 0.3
-GPU_MEMORY_SHARE = 0.9  # of a card; the rest is for what nobody has counted
-WORTH_DOUBLING = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,39 +188,6 @@ def throughput_csv(choice: Choice) -> str:
         }
         writer.writerow({**row.settings, **rounded, "is_pinned": row is choice.pinned})
     return text.getvalue()
-
-
-def trials_per_gpu(
-    measure_shared: Callable[[int], float | None],
-    *,
-    peak_memory_bytes: int,
-    card_memory_bytes: int,
-    most: int,
-) -> int:
-    """Returns the fewest trials on one card that train within `WITHIN` of the most images/s.
-
-    1, 2, 4 and so on are tried, as long as memory and `most` allow and doubling is worth it.
-
-    Args:
-        measure_shared: Given how many share the card, their images per second together; None
-            where one of them failed.
-        peak_memory_bytes: Of one trial, as torch's allocator counts.
-        card_memory_bytes: Of the whole card.
-        most: Trials that may share it, at least 1.
-    """
-    each = peak_memory_bytes + GPU_CONTEXT_BYTES
-    speeds: dict[int, float] = {}
-    number, before = 1, 0.0
-    while number <= most and number * each <= GPU_MEMORY_SHARE * card_memory_bytes:
-        speed = measure_shared(number)
-        if speed is None:
-            break
-        speeds[number] = speed
-        if speed < (1 + WORTH_DOUBLING) * before:
-            break
-        number, before = 2 * number, speed
-    enough = (1 - WITHIN) * max(speeds.values(), default=0.0)
-    return next((number for number, speed in speeds.items() if speed >= enough), 1)
 
 
 @dataclass(slots=True)

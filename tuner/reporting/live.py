@@ -1,7 +1,7 @@
 """A running stage for people: a view at the bottom of a terminal, a few lines in a pipe."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import RLock
 from types import TracebackType
 from typing import Any, Self
@@ -10,26 +10,16 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 
 from tuner.reporting.live_parts import (
-    METRIC_NAMES,
     StageView,
-    counts_text,
     draw,
-    failure_line,
-    images_text,
-    score_text,
-    setting_names,
-    short,
-    speed_text,
-    time_text,
     visible,
 )
-from tuner.reporting.progress import Failure, Figures, StageProgress, Standing
-from tuner.reporting.terminal import CONSOLE, HEAD_COLUMNS, duration_text
+from tuner.reporting.plain_lines import PlainLines
+from tuner.reporting.progress import Failure, Figures, StageProgress
+from tuner.reporting.terminal import CONSOLE, HEAD_COLUMNS
 from tuner.study.record import Record, Report
 
 REFRESH_PER_S = 2
-NUM_STEPS = 20
-MAX_FAILURE_LINES = 10
 
 
 class LiveView:
@@ -154,60 +144,3 @@ class LiveView:
         headed = f"{self._stage.name:<{HEAD_COLUMNS}}{line}"
         sayable = headed.encode(encoding, "replace").decode(encoding)
         self._console.print(sayable, markup=False, highlight=False, emoji=False, soft_wrap=True)
-
-
-class PlainLines:
-    """Picks what is worth a line where nothing can be redrawn.
-
-    At most twenty lines of progress, one for each trial and eleven about failures.
-    """
-
-    def __init__(self, stage: StageView, figures: Figures) -> None:
-        self._stage = stage
-        self._step = _step(figures)
-        self._num_failures = 0
-        self._praised = {trial.trial_number for trial in figures.best[:1]}
-
-    def news(self, figures: Figures, failure: Failure | None) -> Iterator[str]:
-        """Yields the lines that an event is worth."""
-        if failure is not None:
-            yield from self._failure_lines(failure)
-        for trial in figures.best[:1]:
-            if trial.trial_number not in self._praised:
-                self._praised.add(trial.trial_number)
-                yield f"best so far: {self._best_text(trial)}"
-        if _step(figures) > self._step:
-            self._step = _step(figures)
-            yield self._progress_line(figures)
-
-    def _failure_lines(self, failure: Failure) -> Iterator[str]:
-        self._num_failures += 1
-        if self._num_failures <= MAX_FAILURE_LINES:
-            yield failure_line(self._stage, failure)
-        elif self._num_failures == MAX_FAILURE_LINES + 1:
-            yield "further failures are not shown"
-
-    def _best_text(self, trial: Standing) -> str:
-        stage = self._stage
-        values = (short(trial.settings.get(key)) for key in stage.parameters)
-        names = setting_names(stage.parameters)
-        settings = "".join(f" {k}={v}" for k, v in zip(names, values, strict=True))
-        score = score_text(stage.metric, trial.score)
-        return (
-            f"{stage.noun} {trial.trial_number:3d}  {METRIC_NAMES[stage.metric]} {score}"
-            f" at epoch {stage.epochs(trial.samples_seen)} {settings}"
-        )
-
-    def _progress_line(self, figures: Figures) -> str:
-        stage = self._stage
-        best = [
-            f"best {score_text(stage.metric, trial.score)} ({stage.noun} {trial.trial_number})"
-            for trial in figures.best[:1]
-        ]
-        speed, taken = speed_text(figures), time_text(figures, duration_text)
-        parts = [images_text(figures), counts_text(stage, figures), *best, speed, taken]
-        return ", ".join(part for part in parts if part)
-
-
-def _step(figures: Figures) -> int:
-    return NUM_STEPS * figures.done_samples // figures.expected_samples

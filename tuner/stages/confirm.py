@@ -38,7 +38,6 @@ def confirm(course: Course, record: Record, session: RaySession) -> Record | Non
         stage="confirm",
         rungs=[full_length],
         expected_samples=jobs.num_trials * full_length,
-        num_trials=jobs.num_trials,
     )
     if jobs.fatal:
         say_under("confirm", f"ended, the first runs all failed alike: {jobs.fatal}")

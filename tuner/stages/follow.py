@@ -37,7 +37,6 @@ def run_stage(
     stage: str,
     rungs: Sequence[int],
     expected_samples: int,
-    num_trials: int,
 ) -> None:
     """Works off the jobs, every slot busy, with a view of where they stand.
 
@@ -49,7 +48,6 @@ def run_stage(
         stage: "search" or "confirm".
         rungs: Lengths in images, the last one the full length.
         expected_samples: Images of the whole stage.
-        num_trials: Trials or runs of the whole stage.
 
     Raises:
         RunError: Ray was lost too often, or the disk is full; nothing finished is lost.
@@ -63,7 +61,7 @@ def run_stage(
         rungs=rungs,
         num_images=course.work.num_images,
         expected_samples=expected_samples,
-        num_trials=num_trials,
+        num_trials=jobs.num_trials,
         slots=plan.slots,
         parameters=record.parameters,
         images_per_s=course.images_per_s,

@@ -9,8 +9,9 @@ from typing import Any
 
 from tuner.errors import RunError
 from tuner.planning.cost import measure_budget_s
+from tuner.planning.gpu_share import trials_per_gpu
 from tuner.planning.resources import Plan
-from tuner.planning.throughput import Settings, candidates, choose, throughput_csv, trials_per_gpu
+from tuner.planning.throughput import Settings, candidates, choose, throughput_csv
 from tuner.probe import measure_speed
 from tuner.raytune.engine import RaySession
 from tuner.raytune.measure import probes

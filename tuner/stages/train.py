@@ -79,7 +79,6 @@ def train_trials(course: Course, record: Record, session: RaySession) -> None:
         stage="search",
         rungs=course.work.rungs,
         expected_samples=course.work.search_samples,
-        num_trials=course.work.trials,
     )
     if jobs.exhausted:
         say_under("search", "every combination of the space has been tried")

@@ -2,9 +2,7 @@
 
 import io
 import re
-import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,116 +10,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
+from tests.unit.reporting.conftest import Stage, quick_folder, terminal, written
 from tuner.reporting.live import LiveView
-from tuner.settings.space import ChoiceSpec, FloatSpec, ParameterSpec
-from tuner.study.record import SEED_KEY, EndState, Record
-
-SPACE: dict[str, ParameterSpec] = {
-    "optim.lr": FloatSpec(1e-3, 1.0, log=True),
-    "train.batch_size": ChoiceSpec((32, 64)),
-    "optim.weight_decay": FloatSpec(1e-6, 1e-2, log=True),
-    "model.name": ChoiceSpec(("resnet8", "[red]x[/red]", "漢字" * 20, "\x1b[31mred\n")),
-}
-SETTINGS = {
-    "optim.lr": 0.03125,
-    "train.batch_size": 64,
-    "optim.weight_decay": 1.234e-5,
-    "model.name": "resnet8",
-}
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-class Stage:
-    """A record and a view of it, told of the same."""
-
-    def __init__(self, folder: Path, console: Console, **changes: Any) -> None:
-        self.record = Record.open(
-            folder,
-            name="x",
-            metric=changes.pop("metric", "top1"),
-            direction=changes.pop("direction", "maximize"),
-            parameters=SPACE,
-            data_fingerprint="",
-            settings_plain={},
-        )
-        if changes.get("stage") == "confirm":
-            self.record = self.record.open_confirm()
-        self.clock = Clock()
-        asked: dict[str, Any] = {
-            "stage": "search",
-            "rungs": [100, 300, 900],
-            "num_images": 100,
-            "expected_samples": 2000,
-            "num_trials": 20,
-            "slots": 2,
-            "parameters": list(SPACE),
-            "images_per_s": 10.0,
-            "console": console,
-            "clock": self.clock,
-        }
-        self.view = LiveView(self.record, **{**asked, **changes})
-
-    def begin(self, **changes: Any) -> int:
-        trial = self.record.add_trial({**SETTINGS, **changes})
-        self.view.begin(trial.number, trial.settings, 0)
-        return trial.number
-
-    def report(
-        self,
-        number: int,
-        samples: int,
-        score: float,
-        *,
-        goes_on: bool = False,
-        message: str = "",
-        end: EndState | None = None,
-    ) -> None:
-        result = {
-            "samples_seen": samples,
-            "epoch": samples / 100,
-            self.record.metric: score,
-            "seconds": 10.0,
-            "message": message,
-        }
-        self.record.add_report(number, result)
-        if end:
-            self.record.end(number, end)
-        self.view.report(number, result, goes_on=goes_on)
-
-    def fail(self, number: int, message: str) -> None:
-        self.record.end(number, "failed", "diverged", message)
-        self.view.fail(number, "diverged", message, is_final=True)
-
-    def try_again(self, number: int, message: str) -> None:
-        self.record.add_failure(number, "killed", message)
-        self.view.fail(number, "killed", message, is_final=False)
-
-
-def terminal(width: int = 80, height: int = 24) -> Console:
-    return Console(
-        file=io.StringIO(),
-        force_terminal=True,
-        width=width,
-        height=height,
-        soft_wrap=True,
-        _environ={"TERM": "xterm"},
-    )
-
-
-def pipe() -> Console:
-    return Console(file=io.StringIO(), width=80, soft_wrap=True, _environ={})
-
-
-def written(console: Console) -> str:
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+from tuner.study.record import SEED_KEY
 
 
 def shown(view: LiveView, width: int = 80, height: int = 24) -> list[str]:
@@ -366,12 +257,6 @@ def test_no_line_is_wider_than_the_terminal_and_the_lines_are_fewer(
         shown(stage.view, width, height)
 
 
-def quick_folder() -> tempfile.TemporaryDirectory[str]:
-    """In memory where there is one: the record syncs every event."""
-    memory = Path("/dev/shm")
-    return tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None)
-
-
 def test_in_a_terminal_nothing_is_left_but_what_was_said(tmp_path: Path) -> None:
     console = terminal()
     stage = Stage(tmp_path, console)
@@ -391,92 +276,3 @@ def test_in_a_terminal_nothing_is_left_but_what_was_said(tmp_path: Path) -> None
         "after",
     ]
     assert not any(screen(written(console))[6:])
-
-
-def test_a_pipe_gets_lines_for_progress_for_the_best_and_for_failures(tmp_path: Path) -> None:
-    console = pipe()
-    stage = Stage(tmp_path, console)
-    with stage.view:
-        stage.begin()
-        stage.begin()
-        stage.clock.now_s += 10
-        stage.report(0, 100, 0.5, goes_on=True, message="[b]100.pt :smile: damaged")
-        stage.report(1, 100, 0.25)
-        stage.fail(0, "training loss is nan\x1b[31m")
-        stage.try_again(stage.begin(), "")
-    best = "lr=0.0312 batch_size=64 weight_decay=1.23e-05 name=resnet8"
-    assert written(console).splitlines() == [
-        "search    trial   0  [b]100.pt :smile: damaged",
-        f"search    best so far: trial   0  top-1 50.0 % at epoch 1  {best}",
-        "search      5 %  100 of 2,000 images, 2 of 20 trials: 0 complete, 0 stopped, 0 waiting, "
-        "0 failed, best 50.0 % (trial 0), 10 images/s, 10 s, 1 min 35 s left",
-        "search     10 %  200 of 2,000 images, 2 of 20 trials: 0 complete, 0 stopped, 1 waiting, "
-        "0 failed, best 50.0 % (trial 0), 20 images/s, 10 s, 1 min 30 s left",
-        "search    trial   0  failed: diverged, training loss is nan�[31m",
-        f"search    best so far: trial   1  top-1 25.0 % at epoch 1  {best}",
-        "search    trial   2  tried again: killed",
-    ]
-
-
-def test_a_pipe_gets_ten_failures(tmp_path: Path) -> None:
-    console = pipe()
-    stage = Stage(tmp_path, console)
-    with stage.view:
-        for _ in range(13):
-            stage.fail(stage.begin(), "nan")
-    assert written(console).splitlines() == [
-        *(f"search    trial {number:3d}  failed: diverged, nan" for number in range(10)),
-        "search    further failures are not shown",
-    ]
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 5), st.floats(0, 1), st.booleans()), max_size=120),
-    st.integers(1, 20000),
-)
-def test_a_pipe_gets_few_lines_however_many_reports_there_are(
-    events: list[tuple[int, float, bool]], expected_samples: int
-) -> None:
-    console = pipe()
-    with quick_folder() as folder:
-        stage = Stage(Path(folder), console, expected_samples=expected_samples, slots=6)
-        with stage.view:
-            for _ in range(6):
-                stage.begin()
-            for number, score, fails in events:
-                if fails:
-                    stage.try_again(number, "[red]gone[/red]\x1b[1m")
-                    stage.view.begin(number, SETTINGS, 0)
-                else:
-                    samples = stage.record.trials[number].samples_seen + 100
-                    stage.report(number, samples, score, goes_on=True)
-    lines = written(console).splitlines()
-    progress = [line for line in lines if re.match(r"search {4,}\d+ %  ", line)]
-    best = [line for line in lines if line.startswith("search    best so far: ")]
-    assert len(progress) <= 20
-    assert len(best) <= 6
-    assert len(lines) - len(progress) - len(best) <= 11
-    assert "\x1b" not in written(console)
-
-
-def test_a_terminal_that_cannot_move_its_cursor_gets_lines(tmp_path: Path) -> None:
-    console = Console(
-        file=io.StringIO(), force_terminal=True, width=80, height=24, _environ={"TERM": "dumb"}
-    )
-    stage = Stage(tmp_path, console)
-    with stage.view:
-        stage.report(stage.begin(), 100, 0.5)
-    assert [line[:40] for line in written(console).splitlines()] == [
-        "search    best so far: trial   0  top-1 ",
-        "search      5 %  100 of 2,000 images, 1 ",
-    ]
-
-
-def test_an_output_of_another_encoding_gets_what_it_can_show(tmp_path: Path) -> None:
-    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    console = Console(file=file, force_terminal=True, width=80, height=24, _environ={})
-    stage = Stage(tmp_path, console)
-    with stage.view:
-        stage.fail(stage.begin(), "no such file: Ünï\udcff")
-    file.seek(0)
-    assert file.read() == "search    trial   0  failed: diverged, no such file: ?n??\n"

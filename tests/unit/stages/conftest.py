@@ -11,11 +11,20 @@ from tuner.planning.machine import Machine
 from tuner.planning.resources import Plan
 from tuner.stages.course import Course
 from tuner.stages.opening import Search, open_search
+from tuner.stages.speeds import Speeds
 from tuner.stages.work import plan_work
 from tuner.study.record import Record
 
 MACHINE = Machine(cpus=2, memory_bytes=2**33, shm_free_bytes=2**30, gpus=())
 PLAN = Plan(slots=2, cpus_per_trial=1.0, gpus_per_trial=0.0, num_gpus=0, threads=1)
+SPEEDS = Speeds(
+    pinned={"loader.num_workers": 1},
+    images_per_s=123.4,
+    gpus_per_trial=None,
+    data_fingerprint="f00d",
+    measured_on="2026-11-30",
+    table='num_workers,images_per_s\n1,"123.4"\n',
+)
 SPACE = """
 data: {image_size: 16}
 model: {name: lenet}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.stages.conftest import MACHINE, PLAN, OpenSearch, files_in
+from tests.unit.stages.conftest import SPEEDS as MEASURED
 from tuner.assemble import prepare_images
 from tuner.errors import ResourceError
 from tuner.planning.machine import Gpu, Machine
@@ -16,7 +17,7 @@ from tuner.planning.resources import Plan
 from tuner.raytune.engine import Dashboard
 from tuner.stages import course
 from tuner.stages.course import Course, open_course, plan_trials, say_dashboard
-from tuner.stages.speeds import Speeds, keep_in_run, remember
+from tuner.stages.speeds import keep_in_run, remember
 
 PROGRAM = """
 import sys
@@ -26,14 +27,7 @@ print("imported:", *sorted({"ray"} & sys.modules.keys()))
 sys.exit(code)
 """
 DURATION = r"(\d+ s|\d+ min \d+ s)"
-SPEEDS = Speeds(
-    pinned={"loader.num_workers": 1},
-    images_per_s=500.0,
-    gpus_per_trial=None,
-    data_fingerprint="f00d",
-    measured_on="2026-11-30",
-    table="",
-)
+SPEEDS = replace(MEASURED, images_per_s=500.0)
 
 
 @pytest.fixture

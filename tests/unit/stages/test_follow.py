@@ -137,7 +137,6 @@ def test_a_stage_that_is_done_starts_no_ray(
             stage="search",
             rungs=[900],
             expected_samples=900,
-            num_trials=1,
         )
         assert not (session.folder / "session_latest").exists()
     assert capsys.readouterr().out == ""

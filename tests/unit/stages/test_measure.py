@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.stages.conftest import MACHINE, OpenCourse, OpenSearch
-from tests.unit.stages.test_speeds import SPEEDS
+from tests.unit.stages.conftest import MACHINE, SPEEDS, OpenCourse, OpenSearch
 from tuner.errors import RunError
 from tuner.planning.machine import Gpu, Machine
 from tuner.raytune.engine import RaySession

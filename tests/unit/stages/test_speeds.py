@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.stages.conftest import MACHINE, PLAN, OpenSearch
+from tests.unit.stages.conftest import MACHINE, PLAN, SPEEDS, OpenSearch
 from tuner.errors import RunError
 from tuner.planning.machine import Gpu
 from tuner.stages import speeds
@@ -17,15 +17,6 @@ from tuner.stages.speeds import (
     recall,
     remember,
     speeds_of_run,
-)
-
-SPEEDS = Speeds(
-    pinned={"loader.num_workers": 1},
-    images_per_s=123.4,
-    gpus_per_trial=None,
-    data_fingerprint="f00d",
-    measured_on="2026-11-30",
-    table='num_workers,images_per_s\n1,"123.4"\n',
 )
 
 
