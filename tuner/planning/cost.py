@@ -72,11 +72,6 @@ class Work:
         return round(samples)
 
     @property
-    def confirm_samples(self) -> int:
-        """Images that the confirm runs train in all."""
-        return self.confirm_runs * self.rungs[-1]
-
-    @property
     def disk_bytes(self) -> int:
         """Bytes of all checkpoints at the end, as long as nobody removes any."""
         return (self.trials + self.confirm_runs) * CHECKPOINTS_KEPT * self.checkpoint_bytes
