@@ -7,6 +7,7 @@ TunerError                 exit code
 ├── StudyError             2   a study on disk does not fit, or is in use
 ├── CheckpointError        1   a checkpoint cannot be written or read
 └── RunError               1   the run ended without a usable result
+    └── StoppedError       1   it ended before it was done; the same command goes on
 """
 
 from collections.abc import Iterable
@@ -57,6 +58,10 @@ class RunError(TunerError):
     """The run ended without a usable result."""
 
     exit_code = 1
+
+
+class StoppedError(RunError):
+    """The run ended before it was done and nothing is lost; the same command goes on."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

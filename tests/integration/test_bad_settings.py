@@ -85,8 +85,8 @@ SETTINGS = [
     ),
     ("mining.ratio=2", "mining.ratio: mining comes with a later version (2); use 0"),
     (
-        "search.keep_best=2",
-        "search.keep_best: not available yet (comes with the disk plan); remove it",
+        "search.patience=2",
+        "search.patience: not available yet (comes with the search's own ends); remove it",
     ),
     (
         "model.name=resnet9",

@@ -25,12 +25,7 @@ LATER_KEYS = {
     "mining.end_fraction": "mining",
     "mining.score": "mining",
     "mining.noise_guard": "mining",
-    "search.time_budget_s": "time budgets",
-    "search.patience": "time budgets",
-    "search.stall_timeout_s": "the stall watch",
-    "search.keep_best": "the disk plan",
-    "search.points": "given first trials",
-    "resources.disk_budget_gb": "the disk plan",
+    "search.patience": "the search's own ends",
     "resources.address": "clusters",
 }
 LATER_CHOICES = {

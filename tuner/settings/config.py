@@ -177,9 +177,23 @@ class SearchConfig(Section):
     max_concurrent: Count | Literal["auto"] = Field(
         default="auto", description="trials side by side; auto is as many as the machine holds"
     )
+    time_budget_s: Positive | None = Field(
+        default=None,
+        description="seconds that trials train, over all starts; then the best are confirmed",
+    )
     max_failures: CountOrZero = Field(default=2, description="times a failed trial is tried again")
     max_restarts: CountOrZero = Field(default=2, description="times a lost Ray is started again")
+    stall_timeout_s: Positive | None = Field(
+        default=600.0,
+        description="seconds without a batch after which a trial is ended as stalled",
+    )
     seed: Seed = Field(default=0, description="seed of the proposals")
+    points: Text | None = Field(
+        default=None, description="folder of an earlier search whose best settings come first"
+    )
+    keep_best: Count = Field(
+        default=5, description="best trials whose checkpoints stay once they have ended"
+    )
     confirm_top: CountOrZero = Field(
         default=2, description="best configurations trained again on fresh seeds; 0 is none"
     )
@@ -203,6 +217,9 @@ class ResourcesConfig(Section):
     gpus_per_trial: Annotated[float, Ge(0), Le(1)] | Literal["auto"] = Field(
         default="auto",
         description="GPUs per trial; auto is the share that trains most images/s, 0 without a GPU",
+    )
+    disk_budget_gb: Positive | None = Field(
+        default=None, description="GB that all checkpoints may take; null is what is free"
     )
     dashboard: bool = Field(
         default=False, description="start Ray's dashboard, on this machine's loopback alone"

@@ -16,9 +16,13 @@ FREE_KEYS = (
     "loader.",
     "resources.",
     "search.trials",
+    "search.time_budget_s",
     "search.max_concurrent",
     "search.max_failures",
     "search.max_restarts",
+    "search.stall_timeout_s",
+    "search.points",
+    "search.keep_best",
     "search.confirm_",
 )
 

@@ -30,7 +30,7 @@ SAME_FOR_ALL = (
     "train.report_epochs",
     "train.seed",
 )
-PATH_KEYS = ("data.root", "data.cache_root")
+PATH_KEYS = ("data.root", "data.cache_root", "search.points")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from tuner.errors import SettingsError
+from tuner.settings.checks import LARGEST_SEED
 from tuner.settings.config import Config, OptimConfig, flatten, known_fields, to_overrides
 from tuner.settings.text import read_overrides
 
@@ -67,6 +68,7 @@ def configs(draw: st.DrawFn) -> Config:
         "search.grace_epochs": grace,
         "train.report_epochs": draw(st.none() | st.integers(1, 9).map(lambda n: length / n)),
         "train.accumulate_steps": draw(st.integers(1, values["train.batch_size"])),
+        "train.seed": min(values["train.seed"], LARGEST_SEED - values["search.confirm_seeds"]),
         "data.root": None if values["data.source"] == "generated" else draw(values_of(str, [])),
     }
     return Config().with_overrides(values)
@@ -120,9 +122,9 @@ def test_an_override_changes_its_key_alone() -> None:
         ("seed", 1, "seed: no such setting; did you mean train.seed or search.seed?"),
         ("wholly.new", 1, "wholly.new: no such setting; --help lists them all"),
         (
-            "search.keep_best",
+            "search.patience",
             3,
-            "search.keep_best: not available yet (comes with the disk plan); remove it",
+            "search.patience: not available yet (comes with the search's own ends); remove it",
         ),
         (
             "search.confirm_top",
