@@ -1,6 +1,9 @@
 """Fixtures that several folders of tests share."""
 
+import contextlib
 import os
+import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +24,47 @@ def quick_path() -> Iterator[Path]:
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         yield Path(folder)
+
+
+class SmallDisk:
+    """A disk of its own, in memory, and of a size that can change.
+
+    Args:
+        path: Where it is mounted.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir()
+        self._run("mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", str(path))
+
+    def resize(self, num_bytes: int) -> None:
+        """Give it so many bytes in all."""
+        self._run("mount", "-o", f"remount,size={num_bytes}", str(self.path))
+
+    def fill(self) -> None:
+        """Leave not one byte free."""
+        with contextlib.suppress(OSError):
+            (self.path / "filling").write_bytes(bytes(shutil.disk_usage(self.path).total + 1))
+        assert shutil.disk_usage(self.path).free == 0
+
+    def remove(self) -> None:
+        """Unmount it, at once even where somebody still has a file open."""
+        self._run("umount", "--lazy", str(self.path))
+
+    def _run(self, *command: str) -> None:
+        subprocess.run(command, check=True, capture_output=True, text=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    """Give a disk of 1 MiB that can be filled, and made larger; only root may have one."""
+    try:
+        disk = SmallDisk(tmp_path / "disk")
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no disk can be mounted here: {error}")
+    yield disk
+    disk.remove()
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
 from tuner.errors import SettingsError, TunerError
+from tuner.files import stopping_for_disk
 from tuner.settings.checks import unknown_key, wrong_value
 from tuner.settings.config import Config, Text, known_fields
 from tuner.settings.load import Space, check_overrides
@@ -32,6 +33,7 @@ from tuner.settings.text import read_value
 from tuner.settings.wording import allowed, shown
 
 HELP_COLUMNS = 100
+TEMPORARY = Path("/tmp")  # of Ray's own files
 LONGEST_NAME_BYTES = 100
 
 
@@ -63,7 +65,7 @@ def run(
     main: Callable[[KeysType, list[str]], int | None],
     argv: Sequence[str] | None = None,
 ) -> int:
-    """The exit code of a command: 0 done, a `TunerError`'s own, 130 interrupted.
+    """The exit code of a command: 0 done, a `TunerError`'s own, 1 disk full, 130 interrupted.
 
     SIGTERM and SIGHUP unwind `main` as an exit with 143 and 129, unless they were ignored before.
 
@@ -81,7 +83,8 @@ def run(
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, lambda received, _: sys.exit(128 + received))
     try:
-        return main(*parse_arguments(arguments, keys)) or 0
+        with stopping_for_disk(Path.cwd(), TEMPORARY):
+            return main(*parse_arguments(arguments, keys)) or 0
     except TunerError as error:
         sys.stderr.writelines(f"error: {problem}\n" for problem in error.problems)
         return error.exit_code

@@ -1,15 +1,20 @@
 """Files that are either whole or not there, and folders that one process holds at a time."""
 
 import contextlib
+import errno
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from tuner.errors import RunError, StudyError
+from tuner.errors import StoppedError, StudyError
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+DISK_ERRORS = FULL | {errno.EROFS, errno.EIO}
 
 
 @contextlib.contextmanager
@@ -47,20 +52,63 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Replaces `path` by `content`, whole or not at all.
 
     Raises:
-        RunError: It cannot be written (disk full, disk lost).
+        StoppedError: It cannot be written (disk full, disk lost).
     """
     try:
         with replacing(path) as temporary:
             temporary.write_bytes(content)
     except OSError as error:
-        raise RunError(
-            f"{path}: cannot be written ({error.strerror}); make room or use another output=…"
-        ) from error
+        problem = not_written(path.parent, f"{path.name} cannot be written", error)
+        raise StoppedError(problem) from error
 
 
 def write_json(path: Path, value: Any) -> None:
     """Replaces `path` by strict JSON (no NaN, no infinity), indented for reading."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def not_written(folder: Path, problem: str, error: OSError) -> str:
+    """Returns the line that says what cannot be written in `folder`, why, and how much is free."""
+    return f"{folder}: {problem} ({_reason(error)}, {free_text(folder)}); {_advice(error)}"
+
+
+@contextlib.contextmanager
+def stopping_for_disk(*folders: Path) -> Iterator[None]:
+    """Turns what a full or failing disk raises inside, wherever it is, into a StoppedError.
+
+    Other errors stay as they are.
+
+    Args:
+        *folders: Whose free space is told: the error itself seldom says where it was.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            raise
+        free = ", ".join(f"{free_text(folder)} in {folder}" for folder in folders)
+        raise StoppedError(
+            f"a file cannot be read or written ({_reason(error)}; {free}); {_advice(error)}"
+        ) from error
+
+
+def free_text(folder: Path) -> str:
+    """Returns what is free on the disk of `folder`, which need not exist yet, for people."""
+    try:
+        there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+        return f"{shutil.disk_usage(there).free // 10**6:,} MB free"
+    except OSError:
+        return "free space unknown"
+
+
+def _reason(error: OSError) -> str:
+    # The error's own text may be a library's: pyarrow's names the kernel's reason twice.
+    return os.strerror(error.errno) if error.errno else str(error)
+
+
+def _advice(error: OSError) -> str:
+    what_to_do = "make room" if error.errno in FULL else "mend that"
+    return f"{what_to_do}, then give the same command again"
 
 
 @contextlib.contextmanager
@@ -69,6 +117,7 @@ def hold_folder(folder: Path) -> Iterator[None]:
 
     Raises:
         StudyError: Another run is there, or nothing can be written.
+        StoppedError: The disk is full.
     """
     path = folder / "run.lock"
     lock = FileLock(path, timeout=0)
@@ -83,6 +132,8 @@ def hold_folder(folder: Path) -> Iterator[None]:
         ) from None
     except OSError as error:
         lock.release()
+        if error.errno in FULL:
+            raise StoppedError(not_written(folder, "nothing can be written", error)) from error
         raise StudyError(
             f"{folder}: cannot be written ({error.strerror}); use another output=…"
         ) from error

@@ -10,6 +10,7 @@ from tuner.errors import (
     ResourceError,
     RunError,
     SettingsError,
+    StoppedError,
     StudyError,
     TunerError,
     did_you_mean,
@@ -25,6 +26,7 @@ from tuner.errors import (
         (StudyError, 2),
         (CheckpointError, 1),
         (RunError, 1),
+        (StoppedError, 1),
     ],
 )
 def test_mistakes_exit_with_2_and_failed_runs_with_1(kind: type[TunerError], code: int) -> None:

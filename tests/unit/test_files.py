@@ -1,12 +1,23 @@
 """Files are whole or not there, and a folder belongs to one run at a time."""
 
+import errno
 import os
+import re
 from pathlib import Path
 
 import pytest
 
-from tuner.errors import RunError, StudyError
-from tuner.files import hold_folder, replacing, write_json, write_text
+from tests.conftest import SmallDisk
+from tuner.errors import StoppedError, StudyError
+from tuner.files import (
+    free_text,
+    hold_folder,
+    not_written,
+    replacing,
+    stopping_for_disk,
+    write_json,
+    write_text,
+)
 
 
 def test_an_error_before_the_end_leaves_the_old_file(hostile_tmp_path: Path) -> None:
@@ -60,13 +71,71 @@ def test_a_start_that_wrote_nothing_leaves_no_folder(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "best.yaml").exists()
 
 
-def test_a_full_disk_is_told_and_leaves_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "file.txt"
+def test_a_full_disk_is_told_and_leaves_the_old_file(small_disk: SmallDisk) -> None:
+    path = small_disk.path / "file.txt"
     path.write_text("old")
-    (tmp_path / f".file.txt.{os.getpid()}.tmp").symlink_to("/dev/full")
-    with pytest.raises(RunError) as caught:
+    small_disk.fill()
+    with pytest.raises(StoppedError) as caught:
         write_text(path, "new")
     assert caught.value.problems == (
-        f"{path}: cannot be written (No space left on device); make room or use another output=…",
+        f"{small_disk.path}: file.txt cannot be written (No space left on device, 0 MB free); "
+        "make room, then give the same command again",
     )
     assert path.read_text() == "old"
+    assert {each.name for each in small_disk.path.iterdir()} == {"file.txt", "filling"}
+
+
+def test_a_folder_on_a_full_disk_is_no_mistake_in_the_settings(small_disk: SmallDisk) -> None:
+    small_disk.fill()
+    folder = small_disk.path / "run"
+    with pytest.raises(StoppedError) as caught, hold_folder(folder):
+        pass
+    assert caught.value.problems == (
+        f"{folder}: nothing can be written (No space left on device, 0 MB free); "
+        "make room, then give the same command again",
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "told", "what_to_do"),
+    [
+        (errno.ENOSPC, "No space left on device", "make room"),
+        (errno.EDQUOT, "Disk quota exceeded", "make room"),
+        (errno.EROFS, "Read-only file system", "mend that"),
+        (errno.EIO, "Input/output error", "mend that"),
+    ],
+)
+def test_what_a_disk_does_anywhere_is_told_with_the_room_there_is(
+    tmp_path: Path, number: int, told: str, what_to_do: str
+) -> None:
+    with pytest.raises(StoppedError) as caught, stopping_for_disk(tmp_path, Path("/dev")):
+        raise OSError(number, "Error writing bytes to file. Detail: [errno 0] as pyarrow says it")
+    assert re.sub(r"[\d,]+ MB", "N MB", str(caught.value)) == (
+        f"a file cannot be read or written ({told}; N MB free in {tmp_path}, N MB free in /dev); "
+        f"{what_to_do}, then give the same command again"
+    )
+
+
+@pytest.mark.parametrize(
+    "error", [FileNotFoundError(errno.ENOENT, "gone"), OSError("of a library"), ValueError("bug")]
+)
+def test_other_errors_stay_as_they_are(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught, stopping_for_disk(Path()):
+        raise error
+    assert caught.value is error
+
+
+def test_a_reason_that_is_not_the_disk_is_told_too(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    folder = tmp_path / "file" / "run"
+    problem = not_written(folder, "x.json cannot be written", NotADirectoryError(20, "anything"))
+    assert re.sub(r"[\d,]+ MB", "N MB", problem) == (
+        f"{folder}: x.json cannot be written (Not a directory, N MB free); "
+        "mend that, then give the same command again"
+    )
+
+
+def test_free_room_is_that_of_the_disk_a_folder_would_lie_on(small_disk: SmallDisk) -> None:
+    small_disk.resize(3_000_000)
+    assert free_text(small_disk.path / "not" / "yet") == "3 MB free"
+    assert free_text(Path("/" + "x" * 300)) == "free space unknown"

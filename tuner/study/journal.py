@@ -3,13 +3,14 @@
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
-from tuner.errors import RunError
+from tuner.errors import StoppedError
+from tuner.files import not_written, sync_folder
 
 # Every line of an event but its last carries this key, which Optuna passes over.
 MORE = "more"
@@ -29,6 +30,7 @@ class EventJournal(JournalFileBackend):
         _delete_left_locks(self._path)
         _cut_torn_event(self._path)
         super().__init__(str(self._path), JournalFileOpenLock(str(self._path)))
+        sync_folder(self._path.parent)
 
     @contextmanager
     def event(self) -> Iterator[None]:
@@ -45,7 +47,7 @@ class EventJournal(JournalFileBackend):
         """Appends `logs` at once, or leaves the file as it was.
 
         Raises:
-            RunError: The file cannot be written (disk full, disk lost).
+            StoppedError: The file cannot be written (disk full, disk lost).
         """
         if self._event is not None:
             self._event += logs
@@ -54,11 +56,10 @@ class EventJournal(JournalFileBackend):
         try:
             super().append_logs(logs)
         except OSError as error:
-            os.truncate(self._path, size_bytes)
-            raise RunError(
-                f"{self._path}: cannot be written ({error.strerror}); "
-                "make room and give the same command again to go on"
-            ) from error
+            with suppress(OSError):  # a lost disk; opening cuts off what is not whole, too
+                os.truncate(self._path, size_bytes)
+            folder, name = self._path.parent, self._path.name
+            raise StoppedError(not_written(folder, f"{name} cannot be written", error)) from error
 
 
 def _delete_left_locks(path: Path) -> None:

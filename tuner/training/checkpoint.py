@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from tuner.errors import CheckpointError
-from tuner.files import replacing, write_bytes
+from tuner.files import not_written, replacing, write_bytes
+from tuner.training.memory import is_out_of_memory
 
 DIGEST_BYTES = hashlib.sha256().digest_size
 NEWEST_KEPT = 2
@@ -48,19 +49,19 @@ class CheckpointFolder:
             with replacing(path) as temporary, temporary.open("wb") as file:
                 file.write(body)
                 file.write(hashlib.sha256(body).digest())
+            self._prune(samples_seen, keep)
         except OSError as error:
             # Without the trial in it: one reason for all trials ends a search at once.
-            raise CheckpointError(
-                f"{self.folder.parent}: no checkpoint can be written ({error.strerror}); "
-                "make room or use another output=…"
-            ) from error
-        self._prune(samples_seen, keep)
+            problem = not_written(self.folder.parent, "no checkpoint can be written", error)
+            raise CheckpointError(problem) from error
 
     def load(self, samples_seen: int) -> dict[str, Any]:
         """Return the payload saved at `samples_seen`, its tensors on the CPU.
 
+        No code in a file is run.
+
         Raises:
-            CheckpointError: The file is missing or damaged.
+            CheckpointError: The file is missing, damaged, or not one of ours.
         """
         path = self.path(samples_seen)
         try:
@@ -70,21 +71,35 @@ class CheckpointFolder:
         body, digest = data[:-DIGEST_BYTES], data[-DIGEST_BYTES:]
         if hashlib.sha256(body).digest() != digest:
             raise CheckpointError(f"{path}: is damaged (its SHA-256 does not fit)")
-        payload: dict[str, Any] = torch.load(
-            io.BytesIO(body), map_location="cpu", weights_only=True
-        )
+        try:
+            payload = torch.load(io.BytesIO(body), map_location="cpu", weights_only=True)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            # Any kind may come of bytes that torch did not write: seven did in a trial of 1,500.
+            raise CheckpointError(
+                f"{path}: is no checkpoint (torch refuses it: {type(error).__name__})"
+            ) from error
+        if not isinstance(payload, dict):
+            raise CheckpointError(f"{path}: is no checkpoint ({type(payload).__name__})")
         return payload
 
     def newest(self, at_most: int | None = None) -> tuple[int, dict[str, Any]] | None:
         """Return the newest undamaged checkpoint, of at most `at_most` images, or None."""
+        found = None
+        passed_over = []
         for samples_seen in reversed(self.saved()):
             if at_most is not None and samples_seen > at_most:
                 continue
             try:
-                return samples_seen, self.load(samples_seen)
+                found = samples_seen, self.load(samples_seen)
+                break
             except CheckpointError as error:
-                self.on_damaged(f"{error}; the checkpoint before it is used")
-        return None
+                passed_over.append(str(error))
+        instead = f"{self.path(found[0]).name} is used instead" if found else "training begins anew"
+        for problem in passed_over:
+            self.on_damaged(f"{problem}; {instead}")
+        return found
 
     def saved(self) -> list[int]:
         """Return the `samples_seen` of every checkpoint there is, ascending."""
@@ -99,9 +114,9 @@ class CheckpointFolder:
         past = [samples_seen for samples_seen in self.saved() if samples_seen <= newest]
         kept = {*past[-NEWEST_KEPT:], *keep}
         for samples_seen in set(self.saved()) - kept:
-            self.path(samples_seen).unlink()
+            self.path(samples_seen).unlink(missing_ok=True)
         for left_over in self.folder.glob(".*.tmp"):  # of a process killed while it wrote
-            left_over.unlink()
+            left_over.unlink(missing_ok=True)
 
 
 def weights_sha256(model: nn.Module) -> str:

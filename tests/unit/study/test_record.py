@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import resource
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +18,9 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
+from tests.conftest import SmallDisk
 from tests.unit.study.conftest import SETTINGS, open_record, plain_trials
-from tuner.errors import RunError, StudyError
+from tuner.errors import StoppedError, StudyError
 from tuner.settings.space import ChoiceSpec, FloatSpec, IntSpec
 from tuner.study.record import JOURNAL_NAME, Record, TrialRecord
 
@@ -164,14 +167,21 @@ def test_settings_come_back_as_they_were(tmp_path: Path) -> None:
     ]
 
 
-def test_a_lock_left_by_a_killed_process_is_deleted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [f"{JOURNAL_NAME}.lock", f"{JOURNAL_NAME}.lock12-34.rename"])
+@pytest.mark.parametrize("points_to", [None, JOURNAL_NAME, "gone"])
+def test_a_lock_left_by_a_killed_process_costs_no_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, points_to: str | None
+) -> None:
     open_record(tmp_path)
-    left = [tmp_path / f"{JOURNAL_NAME}.lock", tmp_path / f"{JOURNAL_NAME}.lock1234.rename"]
-    for path in left:
-        path.touch()
+    left = tmp_path / name
+    if points_to is None:
+        left.touch()
+    else:
+        left.symlink_to(points_to)
+    monkeypatch.setattr(time, "sleep", pytest.fail)  # what Optuna does while a lock is held
     record = open_record(tmp_path)
     record.add_trial(SETTINGS)
-    assert not any(path.exists() for path in left)
+    assert [path.name for path in tmp_path.iterdir()] == [JOURNAL_NAME]
 
 
 def test_a_changed_search_is_refused_with_every_difference(tmp_path: Path) -> None:
@@ -251,22 +261,46 @@ def largest_file(size_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_full_disk_leaves_the_journal_as_it_was(tmp_path: Path) -> None:
+def test_a_file_that_cannot_grow_stays_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / JOURNAL_NAME
     report = {"samples_seen": 10, "top1": 0.5}
     record = open_record(tmp_path)
     record.add_trial(SETTINGS)
     before = path.read_bytes()
-    with largest_file(len(before) + 50), pytest.raises(RunError) as caught:
+    with largest_file(len(before) + 50), pytest.raises(StoppedError) as caught:
         record.add_report(0, report)
-    assert caught.value.problems == (
-        f"{path}: cannot be written (File too large); "
-        "make room and give the same command again to go on",
+    assert re.sub(r"[\d,]+ MB", "N MB", str(caught.value)) == (
+        f"{tmp_path}: study.journal cannot be written (File too large, N MB free); "
+        "mend that, then give the same command again"
     )
     assert path.read_bytes() == before
     record.add_report(0, report)
     record = open_record(tmp_path)
     assert record.trials[0].reports == (report,)
+
+
+def add_trials(record: Record, count: int) -> None:
+    for _ in range(count):
+        record.add_trial(SETTINGS)
+
+
+def test_a_full_disk_ends_the_search_and_with_room_it_goes_on(small_disk: SmallDisk) -> None:
+    record = open_record(small_disk.path)
+    small_disk.fill()
+    with pytest.raises(StoppedError) as caught:
+        add_trials(record, 100)
+    assert caught.value.problems == (
+        f"{small_disk.path}: study.journal cannot be written (No space left on device, 0 MB free); "
+        "make room, then give the same command again",
+    )
+    trials = list(record.trials)
+    record = open_record(small_disk.path)
+    assert record.trials == trials
+    small_disk.resize(2**21)
+    record.add_trial(SETTINGS)
+    assert [trial.settings for trial in open_record(small_disk.path).trials] == (
+        [SETTINGS] * (len(trials) + 1)
+    )
 
 
 def test_an_event_is_dropped_when_it_cannot_be_made(tmp_path: Path) -> None:

@@ -1,3 +1,7 @@
+import hashlib
+import io
+import pickle
+import re
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +13,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
+from tests.conftest import SmallDisk
 from tests.unit.training.conftest import small_net
 from tuner.errors import CheckpointError
 from tuner.training.checkpoint import CheckpointFolder, save_weights, weights_sha256
@@ -112,12 +117,13 @@ def test_every_flipped_byte_is_found_and_the_file_before_used(tmp_path: Path) ->
     assert found is not None
     assert found[0] == 1
     assert told == [
-        f"{folder.path(2)}: is damaged (its SHA-256 does not fit); the checkpoint before it is used"
+        f"{folder.path(2)}: is damaged (its SHA-256 does not fit); 000000001.pt is used instead"
     ]
 
 
 def test_every_cut_is_found(tmp_path: Path) -> None:
-    folder = Told().folder(tmp_path)
+    told = Told()
+    folder = told.folder(tmp_path)
     folder.save(payload(2), 2)
     good = folder.path(2).read_bytes()
     for length in range(len(good)):
@@ -125,6 +131,95 @@ def test_every_cut_is_found(tmp_path: Path) -> None:
         with pytest.raises(CheckpointError):
             folder.load(2)
     assert folder.newest() is None
+    assert told == [
+        f"{folder.path(2)}: is damaged (its SHA-256 does not fit); training begins anew"
+    ]
+
+
+def test_every_file_that_is_passed_over_is_told_with_the_one_that_is_used(tmp_path: Path) -> None:
+    told = Told()
+    folder = told.folder(tmp_path)
+    for samples_seen in (1, 2, 3):
+        folder.save(payload(samples_seen), samples_seen, keep={1})
+    for samples_seen in (2, 3):
+        folder.path(samples_seen).write_bytes(b"")
+    found = folder.newest()
+    assert found is not None
+    assert found[0] == 1
+    assert told == [
+        f"{folder.path(samples_seen)}: is damaged (its SHA-256 does not fit); "
+        "000000001.pt is used instead"
+        for samples_seen in (3, 2)
+    ]
+
+
+class Trap:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+def saved_by_torch(value: Any) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def test_code_in_a_checkpoint_is_never_run(tmp_path: Path) -> None:
+    sprung = tmp_path / "sprung"
+    told = Told()
+    folder = told.folder(tmp_path / "0007")
+    folder.save(payload(1), 1)
+    trap = {**payload(2), "trap": Trap(sprung)}
+    for body in (pickle.dumps(trap, protocol=2), saved_by_torch(trap)):
+        folder.path(2).write_bytes(body + hashlib.sha256(body).digest())
+        found = folder.newest()
+        assert found is not None
+        assert found[0] == 1
+        assert not sprung.exists()
+    assert told == 2 * [
+        f"{folder.path(2)}: is no checkpoint (torch refuses it: UnpicklingError); "
+        "000000001.pt is used instead"
+    ]
+    pickle.loads(pickle.dumps(trap))
+    assert sprung.exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"", "torch refuses it: EOFError"),
+        (b"not a pickle", "torch refuses it: UnpicklingError"),
+        (saved_by_torch(payload(1))[:-30], "torch refuses it: RuntimeError"),
+        (saved_by_torch([1, 2]), "list"),
+    ],
+)
+def test_what_torch_cannot_read_is_no_checkpoint(tmp_path: Path, body: bytes, why: str) -> None:
+    folder = Told().folder(tmp_path)
+    folder.path(7).write_bytes(body + hashlib.sha256(body).digest())
+    with pytest.raises(CheckpointError) as caught:
+        folder.load(7)
+    assert caught.value.problems == (f"{folder.path(7)}: is no checkpoint ({why})",)
+
+
+def test_whatever_error_torch_has_for_wrong_bytes_it_is_told_as_no_checkpoint(
+    tmp_path: Path,
+) -> None:
+    folder = Told().folder(tmp_path)
+    good = saved_by_torch(payload(1))
+    kinds = set()
+    for place in range(0, len(good), 7):
+        body = good[:place] + b"\x85" + good[place + 1 :]
+        folder.path(7).write_bytes(body + hashlib.sha256(body).digest())
+        try:
+            folder.load(7)
+        except CheckpointError as error:
+            kinds.add(type(error.__cause__))
+    assert len(kinds) > 3
 
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
@@ -152,12 +247,29 @@ def test_a_file_that_cannot_be_written_leaves_the_others_as_they_were(tmp_path: 
     before = folder.path(1).read_bytes()
     with largest_file(200), pytest.raises(CheckpointError) as caught:
         folder.save(payload(2), 2)
-    assert str(caught.value) == (
-        f"{tmp_path}: no checkpoint can be written (File too large); "
-        "make room or use another output=…"
+    assert re.sub(r"[\d,]+ MB", "N MB", str(caught.value)) == (
+        f"{tmp_path}: no checkpoint can be written (File too large, N MB free); "
+        "mend that, then give the same command again"
     )
     assert [path.name for path in folder.folder.iterdir()] == ["000000001.pt"]
     assert folder.path(1).read_bytes() == before
+
+
+def test_a_full_disk_leaves_the_checkpoints_and_no_half_one(small_disk: SmallDisk) -> None:
+    folder = Told().folder(small_disk.path / "0007")
+    folder.save(payload(1), 1)
+    small_disk.fill()
+    with pytest.raises(CheckpointError) as caught:
+        folder.save(payload(2), 2)
+    assert str(caught.value) == (
+        f"{small_disk.path}: no checkpoint can be written (No space left on device, 0 MB free); "
+        "make room, then give the same command again"
+    )
+    assert [path.name for path in folder.folder.iterdir()] == ["000000001.pt"]
+    folder.load(1)
+    small_disk.resize(2**21)
+    folder.save(payload(2), 2)
+    assert folder.saved() == [1, 2]
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next_save(tmp_path: Path) -> None:
