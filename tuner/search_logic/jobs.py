@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from heapq import heappop, heappush
 from itertools import pairwise
+from math import inf
 from typing import Any, Final, Literal, get_args
 
 from tuner.search_logic.rungs import Rung
@@ -113,7 +114,10 @@ class Jobs:
         self._tried: set[frozenset[tuple[str, Any]]] = set()
         self._has_reports = False
         self._exhausted = False
+        self._excused = 0
         self._rebuild()
+        while self.fatal is not None:  # who starts again has mended it
+            self._excused += FATAL_TRIALS
 
     @property
     def exhausted(self) -> bool:
@@ -129,13 +133,15 @@ class Jobs:
     def is_finished(self) -> bool:
         """Whether every trial has ended and no other will be tried."""
         num_trials = len(self._record.trials)
-        is_last = num_trials >= self._trials or self.fatal is not None
-        return is_last and self._ended.total() == num_trials
+        return num_trials >= self._trials and self._ended.total() == num_trials
 
     @property
     def fatal(self) -> str | None:
-        """The one error in which the first three trials failed for good, with no report by any."""
-        first = self._record.trials[:FATAL_TRIALS]
+        """The one error in which the first three trials failed for good, with no report by any.
+
+        Those that failed so before this start are excused, and the next three are the first.
+        """
+        first = self._record.trials[self._excused : self._excused + FATAL_TRIALS]
         if self._has_reports or len(first) < FATAL_TRIALS:
             return None
         if any(trial.state != "failed" or trial.reason == "diverged" for trial in first):
@@ -149,26 +155,21 @@ class Jobs:
         ended = {state: self._ended[state] for state in get_args(EndState)}
         return {"running": len(self._running), "waiting": waiting, **ended}
 
-    def next_job(self) -> Job | NoJob:
+    def next_job(self, seconds_left: float = inf) -> Job | NoJob:
         """A job for a free slot; WAIT only while another job runs; END once nothing is left.
 
         At the end the best trial of a rung goes on even where the rung has too few for a share,
         so that something is trained in full; trials that still wait are recorded as stopped.
+        Where the time is over or the error fatal nothing is begun, and what waits goes on later.
         """
-        number = None
-        if self.fatal is None:
-            number = self._next_unfinished()
-            if number is None:
-                number = self._next_promoted()
-            if number is None:
-                number = self._next_new()
-            if number is None and not self._running:
-                number = self._next_promoted(at_least=1)
+        may_begin = seconds_left > 0 and self.fatal is None
+        number = self._next_trial() if may_begin else None
         if number is not None:
             return self._hand_out(number)
         if self._running:
             return WAIT
-        self._stop_waiting()
+        if may_begin:
+            self._stop_waiting()
         return END
 
     def report(self, job: Job, result: Report) -> Decision:
@@ -228,6 +229,16 @@ class Jobs:
                 self._settle(trial)
             else:
                 self._ended[trial.state] += 1
+
+    def _next_trial(self) -> int | None:
+        number = self._next_unfinished()
+        if number is None:
+            number = self._next_promoted()
+        if number is None:
+            number = self._next_new()
+        if number is None and not self._running:
+            number = self._next_promoted(at_least=1)
+        return number
 
     def _next_unfinished(self) -> int | None:
         return heappop(self._unfinished) if self._unfinished else None

@@ -254,57 +254,6 @@ def test_points_given_later_are_tried_where_they_have_not_been(tmp_path: Path) -
     assert len(settings) == 4
 
 
-def fail_all_attempts(search: Search, num_trials: int, message: str) -> None:
-    for _ in range(2 * num_trials):
-        search.jobs.fail(search.next_job(), "error", message)
-
-
-def test_the_same_error_in_the_first_three_trials_ends_the_search(tmp_path: Path) -> None:
-    search = Search(tmp_path)
-    fail_all_attempts(search, 2, "no such file")
-    assert search.jobs.fatal is None
-    fail_all_attempts(search, 1, "no such file")
-    assert search.jobs.fatal == "no such file"
-    assert search.jobs.next_job() is END
-    search.restart()
-    assert search.jobs.fatal == "no such file"
-    assert search.jobs.is_finished  # nothing is started to find that out again
-
-
-def test_other_errors_and_diverged_trials_do_not_end_the_search(tmp_path: Path) -> None:
-    search = Search(tmp_path / "errors")
-    for message in "abc":
-        fail_all_attempts(search, 1, message)
-    assert search.jobs.fatal is None
-    search = Search(tmp_path / "diverged")
-    for _ in range(3):
-        search.jobs.fail(search.next_job(), "diverged", "top1 is not a finite number")
-    assert search.jobs.fatal is None
-
-
-def test_a_running_trial_may_still_prove_a_shared_error_wrong(tmp_path: Path) -> None:
-    search = Search(tmp_path, max_failures=0)
-    jobs = [search.next_job() for _ in range(4)]
-    for job in jobs[:3]:
-        search.jobs.fail(job, "error", "no such file")
-    assert search.jobs.next_job() is WAIT
-    search.report(jobs[3], 500, 0.3)
-    assert search.next_job().trial_number == 4
-    search.restart()
-    assert search.jobs.fatal is None
-
-
-def test_an_ended_search_leaves_no_trial_open(tmp_path: Path) -> None:
-    search = Search(tmp_path, max_failures=1)
-    *first, last = [search.next_job() for _ in range(4)]
-    search.jobs.fail(last, "error", "no such file")
-    search.jobs.lost(first)
-    fail_all_attempts(search, 3, "no such file")
-    assert search.jobs.next_job() is END
-    assert search.states() == ["failed"] * 3 + ["stopped"]
-    check(search, {})
-
-
 def outcomes(search: Search) -> dict[int, Outcome]:
     """What the model is shown, by trial number."""
     numbers = {settings_key(trial.settings): trial.number for trial in search.record.trials}

@@ -51,7 +51,9 @@ def test_a_search_killed_once_does_what_it_would_have_done(
 
 
 ACTIONS = st.tuples(
-    st.sampled_from(["job", "job", "report", "report", "report", "fail", "lost", "restart"]),
+    st.sampled_from(
+        ["job", "job", "report", "report", "report", "fail", "lost", "restart", "time is over"]
+    ),
     st.integers(0, 3),
     st.sampled_from([0.1, 0.2, 0.3, 0.4, 0.5]),
     st.sampled_from([500, 1000, 1700, 6000]),
@@ -101,6 +103,10 @@ def test_no_order_of_events_loses_a_job_or_hands_it_out_twice(
             elif action == "lost":
                 search.jobs.lost(running.values())
                 running.clear()
+            elif action == "time is over":
+                before = journal(search)
+                assert search.jobs.next_job(0.0) is (WAIT if running else END)
+                assert journal(search) == before
             elif action == "job" and len(running) < slots:
                 take_job()
             elif action == "report" and job:
@@ -109,9 +115,13 @@ def test_no_order_of_events_loses_a_job_or_hands_it_out_twice(
                 search.jobs.fail(running.pop(job.trial_number), reason)
             check(search, running)
 
-        while (nothing := take_job()) is not END:
-            if nothing is WAIT or len(running) == slots:
-                advance(next(iter(running.values())), 1000, 0.3)
+        while not search.jobs.is_finished:
+            if take_job() is not None or len(running) == slots:
+                for job in running.copy().values():
+                    advance(job, 1000, 0.3)
+            if search.jobs.fatal and not running:
+                search.restart()
             check(search, running)
         assert running == {}
-        assert "running" not in search.states()
+        assert search.jobs.next_job() is END
+        assert len(search.states()) == 9
