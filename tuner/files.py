@@ -84,12 +84,17 @@ def stopping_for_disk(*folders: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in DISK_ERRORS:
+        if not is_disk_error(error):
             raise
         free = ", ".join(f"{free_text(folder)} in {folder}" for folder in folders)
         raise StoppedError(
             f"a file cannot be read or written ({_reason(error)}; {free}); {_advice(error)}"
         ) from error
+
+
+def is_disk_error(error: Exception) -> bool:
+    """Says whether a disk is full, over its quota, read-only or broken."""
+    return isinstance(error, OSError) and error.errno in DISK_ERRORS
 
 
 def free_text(folder: Path) -> str:

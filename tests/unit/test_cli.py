@@ -1,6 +1,8 @@
 """Commands read their own keys, hand settings on, help from the models, and fail in one line."""
 
+import errno
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -181,11 +183,26 @@ def test_an_interrupt_exits_with_130(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().err == "interrupted\n"
 
 
-def test_a_bug_keeps_its_traceback() -> None:
+def test_a_full_disk_is_told_in_one_line_whoever_was_writing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     def main(keys: DemoKeys, overrides: list[str]) -> None:
-        raise ZeroDivisionError
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(ZeroDivisionError):
+    assert cli.run("demo", DemoKeys, main, ["space=x"]) == 1
+    assert re.sub(r"[\d,]+ MB", "N MB", capsys.readouterr().err) == (
+        "error: a file cannot be read or written (No space left on device; "
+        f"N MB free in {Path.cwd()}, N MB free in /tmp); "
+        "make room, then give the same command again\n"
+    )
+
+
+@pytest.mark.parametrize("bug", [ZeroDivisionError(), FileNotFoundError(errno.ENOENT, "gone")])
+def test_a_bug_keeps_its_traceback(bug: Exception) -> None:
+    def main(keys: DemoKeys, overrides: list[str]) -> None:
+        raise bug
+
+    with pytest.raises(type(bug)):
         cli.run("demo", DemoKeys, main, ["space=x"])
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from tuner.data.augment import augment_batch, evaluation_batch, to_device
 from tuner.data.index import ImageIndex
 from tuner.errors import CheckpointError
+from tuner.files import is_disk_error
 from tuner.training.evaluate import evaluate
 from tuner.training.memory import keep_freed_memory
 from tuner.training.optim import learning_rate
@@ -59,6 +60,7 @@ def fit(
 
     Raises:
         CheckpointError: `save` could not write.
+        OSError: A disk is full or fails.
     """
     state.model.train()
     set_up_device(state.device)
@@ -79,6 +81,8 @@ def fit(
             except CheckpointError:
                 raise  # no fault of the run's: it goes on from the checkpoint before
             except Exception as error:
+                if is_disk_error(error):
+                    raise
                 result = failed_result(state, recipe, len(train), error)
             yield result
             if result.reason is not None:

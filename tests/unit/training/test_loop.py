@@ -1,3 +1,4 @@
+import errno
 import json
 import math
 import re
@@ -259,6 +260,13 @@ def test_an_image_that_cannot_be_read_is_told() -> None:
     (result,) = run(start(), loader=Unreadable(good.train, good.validation, good.pixels))
     assert (result.reason, result.message) == ("error", "train/7.png: cannot be read")
     assert result.samples_seen == 8
+
+
+def test_a_disk_that_is_full_or_fails_is_no_fault_of_the_run() -> None:
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
+        with pytest.raises(OSError, match="the disk") as caught:
+            list(run(start(partial(Faulty, 6, OSError(number, "the disk")))))
+        assert caught.value.errno == number
 
 
 @pytest.mark.parametrize("signal", [KeyboardInterrupt(), Killed()], ids=repr)
