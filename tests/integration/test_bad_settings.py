@@ -235,7 +235,7 @@ def test_a_search_in_which_every_trial_fails_gives_each_reason_once_and_every_ro
     assert caught.value.exit_code == 1
     assert caught.value.problems == (
         "no trial has a score: diverged (validation loss is nan after 24 images); "
-        "mend it, then use resume=never",
+        "mend it, then raise search.trials or use resume=never",
     )
     with (course.search.folder / "leaderboard.csv").open(newline="") as file:
         assert [row["reason"] for row in csv.DictReader(file)] == ["diverged", "diverged"]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import sqrt
+from math import inf, sqrt
 
 # A forward pass beside a whole training step, forward and backward.
 EVALUATION_SHARE = 1 / 3
@@ -44,7 +44,8 @@ class Work:
         reduction_factor: One in this many goes on from each rung.
         trials: Configurations tried.
         confirm_runs: Full trainings of the confirm stage.
-        checkpoint_bytes: Size of one checkpoint.
+        checkpoint_bytes: What one checkpoint has at most.
+        search_budget_s: Seconds that the search stage may take.
     """
 
     num_images: int
@@ -54,6 +55,7 @@ class Work:
     reduction_factor: int
     trials: int
     confirm_runs: int
+    search_budget_s: float = inf
     checkpoint_bytes: int
 
     @property
@@ -77,18 +79,13 @@ class Work:
         return (self.trials + self.confirm_runs) * CHECKPOINTS_KEPT * self.checkpoint_bytes
 
     def search_s(self, images_per_s: float, slots: int) -> float:
-        """Seconds of the search stage; where trials are promoted, one trains alone at its end.
+        """Seconds of the search stage, at most its budget.
 
         Args:
             images_per_s: Of one trial, beside the others.
             slots: Trials side by side.
         """
-        *early, full_length = self.rungs
-        if not early:
-            return self._full_trainings_s(self.trials, images_per_s, slots)
-        alone = (full_length - early[-1]) * (1 - 1 / slots)
-        samples = max(self.search_samples / slots + alone, full_length)
-        return START_S + self._with_evaluations(samples) / images_per_s
+        return min(self._all_trials_s(images_per_s, slots), self.search_budget_s)
 
     def confirm_s(self, images_per_s: float, slots: int) -> float:
         """Seconds of the confirm stage, which trains `slots` runs side by side."""
@@ -99,6 +96,15 @@ class Work:
     def estimate(self, images_per_s: float, slots: int, *, has_to_measure: bool) -> Estimate:
         """What the search will take, with or without the measure stage."""
         search_s = self.search_s(images_per_s, slots)
+    def _all_trials_s(self, images_per_s: float, slots: int) -> float:
+        """Seconds of all trials; where they are promoted, one trains alone at the end."""
+        *early, full_length = self.rungs
+        if not early:
+            return self._full_trainings_s(self.trials, images_per_s, slots)
+        alone = (full_length - early[-1]) * (1 - 1 / slots)
+        samples = max(self.search_samples / slots + alone, full_length)
+        return START_S + self._with_evaluations(samples) / images_per_s
+
         return Estimate(
             measure_s=START_S + measure_budget_s(search_s) if has_to_measure else 0.0,
             search_s=search_s,

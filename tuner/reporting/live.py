@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
 from threading import RLock
 from types import TracebackType
 from typing import Any, Self
@@ -37,6 +38,7 @@ class LiveView:
         expected_samples: Images that the stage will train, a guess.
         parameters: Dotted keys of the settings that are shown.
         images_per_s: Measured speed of one slot; None where unknown.
+        seconds_left: Until the stage ends with whatever is done by then.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class LiveView:
         slots: int,
         parameters: Sequence[str],
         images_per_s: float | None,
+        seconds_left: float = inf,
         console: Console = CONSOLE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -69,6 +72,7 @@ class LiveView:
             expected_samples=expected_samples,
             slots=slots,
             images_per_s=images_per_s,
+            seconds_left=seconds_left,
             clock=clock,
         )
         self._console = console

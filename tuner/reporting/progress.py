@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from tuner.study.record import Record, Report, TrialRecord
@@ -91,6 +92,7 @@ class StageProgress:
         rungs: Lengths in images, the last one the full length.
         expected_samples: A guess of the images of the whole stage.
         images_per_s: Measured speed of one slot; None where unknown.
+        seconds_left: Until the stage ends with whatever is done by then.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class StageProgress:
         expected_samples: int,
         slots: int,
         images_per_s: float | None,
+        seconds_left: float = inf,
         clock: Callable[[], float],
     ) -> None:
         self._record = record
@@ -108,6 +111,7 @@ class StageProgress:
         self._expected_samples = expected_samples
         self._num_slots = slots
         self._images_per_s = images_per_s or 0.0
+        self._seconds_left = seconds_left
         self._clock = clock
         self._jobs: dict[int, _Job] = {}
         self._counted: dict[int, tuple[int, str]] = {}
@@ -197,12 +201,13 @@ class StageProgress:
             pace = self._images_per_s * self._num_slots
         else:
             pace = images_per_s or 0.0
+        most_s = max(0.0, self._seconds_left - elapsed_s)
         return Figures(
             done_samples=done,
             expected_samples=expected,
             images_per_s=images_per_s,
             elapsed_s=elapsed_s,
-            left_s=(expected - done) / pace if pace else None,
+            left_s=min((expected - done) / pace, most_s) if pace else None,
             num_begun=len(self._counted),
             counts=self._counts(),
             reached=[sum(self._num_at[k:]) for k in range(1, len(self._num_at))],

@@ -179,7 +179,7 @@ class SearchConfig(Section):
     )
     time_budget_s: Positive | None = Field(
         default=None,
-        description="seconds that trials train, over all starts; then the best are confirmed",
+        description="seconds of the search stage, over all starts; confirm comes on top",
     )
     max_failures: CountOrZero = Field(default=2, description="times a failed trial is tried again")
     max_restarts: CountOrZero = Field(default=2, description="times a lost Ray is started again")

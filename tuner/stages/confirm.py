@@ -3,6 +3,7 @@
 from tuner.raytune.engine import RaySession
 from tuner.reporting.terminal import count_text, say_under
 from tuner.search_logic.confirm import confirm_jobs, confirm_points
+from tuner.stages.clock import StageClock
 from tuner.stages.course import Course
 from tuner.stages.follow import counts_text, run_stage
 from tuner.study.record import Record
@@ -35,11 +36,16 @@ def confirm(course: Course, record: Record, session: RaySession) -> Record | Non
         session,
         jobs,
         runs,
+        StageClock(runs, "confirm"),
         stage="confirm",
         rungs=[full_length],
         expected_samples=jobs.num_trials * full_length,
     )
     if jobs.fatal:
-        say_under("confirm", f"ended, the first runs all failed alike: {jobs.fatal}")
+        say_under(
+            "confirm",
+            f"ended, three runs failed alike: {jobs.fatal}; "
+            "mend it, and give the same command again",
+        )
     say_under("confirm", f"{count_text(len(runs.trials), 'run')}: {counts_text(jobs)}")
     return runs

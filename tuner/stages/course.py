@@ -139,6 +139,8 @@ def say_plan(course: Course) -> None:
     names = ", ".join(map(str, search.possible_values("model.name")))
     num_seeds, num_runs = config.search.confirm_seeds, work.confirm_runs
     confirmed = (
+    if config.search.time_budget_s is not None:
+        ends += f", at most {duration_text(config.search.time_budget_s)}"
         f"the best {num_runs // num_seeds} again on {count_text(num_seeds, 'fresh seed')}, "
         f"{count_text(num_runs, 'run')}"
     )

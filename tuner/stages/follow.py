@@ -7,8 +7,9 @@ from typing import Any
 from tuner.assemble import images_root
 from tuner.raytune.engine import RaySession, run_jobs
 from tuner.reporting.live import LiveView
-from tuner.search_logic.jobs import GO, Decision, Job, Jobs, NoJob
+from tuner.search_logic.jobs import GO, STOP, Decision, Job, Jobs, NoJob
 from tuner.settings.config import Config
+from tuner.stages.clock import StageClock
 from tuner.stages.course import Course
 from tuner.study.record import Record
 from tuner.trial import TrialContext, run_job
@@ -33,6 +34,7 @@ def run_stage(
     session: RaySession,
     jobs: Jobs,
     record: Record,
+    clock: StageClock,
     *,
     stage: str,
     rungs: Sequence[int],
@@ -45,6 +47,7 @@ def run_stage(
         session: The Ray to work on.
         jobs: What is to be done; nothing happens where it has been.
         record: Of `jobs`.
+        clock: Ends the stage when its time is over; nothing happens where it was before.
         stage: "search" or "confirm".
         rungs: Lengths in images, the last one the full length.
         expected_samples: Images of the whole stage.
@@ -52,7 +55,7 @@ def run_stage(
     Raises:
         RunError: Ray was lost too often, or the disk is full; nothing finished is lost.
     """
-    if jobs.is_finished:
+    if jobs.is_finished or clock.seconds_left <= 0:
         return
     config, plan = course.search.config, course.plan
     with LiveView(
@@ -65,11 +68,12 @@ def run_stage(
         slots=plan.slots,
         parameters=record.parameters,
         images_per_s=course.images_per_s,
+        seconds_left=clock.seconds_left,
     ) as view:
         run_jobs(
             session,
             plan,
-            FollowedJobs(jobs, record, view),
+            FollowedJobs(jobs, record, view, clock),
             run_job,
             trial_context(course, config, stage),
             max_restarts=config.search.max_restarts,
@@ -84,21 +88,26 @@ def counts_text(jobs: Jobs) -> str:
 class FollowedJobs:
     """Jobs whose every step is shown."""
 
-    def __init__(self, jobs: Jobs, record: Record, view: LiveView) -> None:
+    def __init__(self, jobs: Jobs, record: Record, view: LiveView, clock: StageClock) -> None:
         self._jobs = jobs
         self._record = record
         self._view = view
 
+        self._clock = clock
     def next_job(self) -> Job | NoJob:
         """Returns a job for a free slot, WAIT or END."""
-        job = self._jobs.next_job()
+        job = self._jobs.next_job(self._clock.seconds_left)
         if isinstance(job, Job):
             self._view.begin(job.trial_number, job.settings, job.start_samples)
         return job
 
     def report(self, job: Job, result: Mapping[str, Any]) -> Decision:
-        """Takes a result and returns whether the job goes on."""
-        decision = self._jobs.report(job, result)
+        """Takes a result, stamps it with the time, and returns whether the job goes on."""
+        is_time_over = self._clock.seconds_left <= 0
+        decision = self._jobs.report(job, self._clock.stamped(result))
+        if decision is GO and is_time_over:
+            self._jobs.lost([job])
+            decision = STOP
         trial = self._record.trials[job.trial_number]
         if trial.state == "failed":  # its score is no number
             self._view.fail(trial.number, trial.reason or "", trial.message or "", is_final=True)

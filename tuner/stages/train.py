@@ -11,6 +11,7 @@ from tuner.settings.identity import binding_settings
 from tuner.settings.load import SPEED_KEYS
 from tuner.settings.space import spec_to_plain
 from tuner.settings.text import yaml_text
+from tuner.stages.clock import StageClock
 from tuner.stages.course import Course
 from tuner.stages.follow import counts_text, run_stage
 from tuner.stages.opening import Search
@@ -64,28 +65,74 @@ def open_jobs(search: Search, record: Record, num_images: int) -> Jobs:
 
 
 def train_trials(course: Course, record: Record, session: RaySession) -> None:
-    """Trains the trials, every slot busy, until no job is left, and writes the leaderboard.
+    """Trains the trials until no job or no time is left, and writes the leaderboard.
 
     Raises:
         RunError: No trial has a score, or the search was lost; nothing finished is lost.
     """
     jobs = open_jobs(course.search, record, course.work.num_images)
+    clock = StageClock(record, "search", course.search.config.search.time_budget_s)
     say_threads(course.plan, record)
     run_stage(
         course,
         session,
         jobs,
         record,
+        clock,
         stage="search",
         rungs=course.work.rungs,
         expected_samples=course.work.search_samples,
     )
     if jobs.exhausted:
         say_under("search", "every combination of the space has been tried")
-    say_under("search", f"{count_text(len(record.trials), 'trial')}: {counts_text(jobs)}")
-    write_leaderboard(course, record)
-    if record.best_score(record.ranked()[0].number) is None:
-        raise RunError(f"no trial has a score: {why_none(record)}; mend it, then use resume=never")
+    is_time_over = clock.seconds_left <= 0
+    if record.trials:
+        say_under("search", f"{count_text(len(record.trials), 'trial')}: {counts_text(jobs)}")
+        write_leaderboard(course, record)
+    if not has_score(record):
+        raise RunError(no_score_text(jobs, record, is_time_over=is_time_over))
+    if is_time_over and num_left(jobs, record):
+        say_under("search", time_over_text(jobs, record))
+
+
+def num_left(jobs: Jobs, record: Record) -> int:
+    """Returns how many trials wait or have not been tried."""
+    return jobs.counts()["waiting"] + num_untried(jobs, record)
+
+
+def num_untried(jobs: Jobs, record: Record) -> int:
+    """Returns how many trials there will be beside those there are."""
+    return 0 if jobs.exhausted else jobs.num_trials - len(record.trials)
+
+
+def time_over_text(jobs: Jobs, record: Record) -> str:
+    """Returns what is left undone where the time is over, and how to go on."""
+    waiting = count_text(jobs.counts()["waiting"], "trial")
+    return (
+        f"the time is over: {waiting} waiting, {num_untried(jobs, record)} not begun; "
+        "a larger search.time_budget_s goes on"
+    )
+
+
+def has_score(record: Record) -> bool:
+    """Says whether any trial has a score."""
+    return any(record.best_score(trial.number) is not None for trial in record.ranked()[:1])
+
+
+def no_score_text(jobs: Jobs, record: Record, *, is_time_over: bool) -> str:
+    """Returns why there is nothing to hand over, and what to do."""
+    is_left = num_left(jobs, record) > 0
+    if is_left and is_time_over and not jobs.fatal:
+        return (
+            "search.time_budget_s: over before any trial had a score; "
+            "raise it and give the same command again"
+        )
+    what_to_do = (
+        "mend it, and give the same command again"
+        if is_left
+        else "mend it, then raise search.trials or use resume=never"
+    )
+    return f"no trial has a score: {why_none(record)}; {what_to_do}"
 
 
 def say_threads(plan: Plan, record: Record) -> None:

@@ -1,6 +1,7 @@
 """The training that a search asks for, as numbers."""
 
 from itertools import product
+from math import inf
 from pathlib import Path
 
 from tuner.assemble import checkpoint_bytes, weight_copies
@@ -30,6 +31,7 @@ def plan_work(search: Search, num_images: int, num_validation: int, num_classes:
         confirm_runs=min(config.search.confirm_top, config.search.trials)
         * config.search.confirm_seeds,
         checkpoint_bytes=checkpoint_bytes(largest_step(search), num_classes),
+        search_budget_s=config.search.time_budget_s or inf,
     )
 
 

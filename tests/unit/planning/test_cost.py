@@ -179,6 +179,17 @@ def test_more_slots_and_more_speed_never_cost_time(work: Work, slots: int) -> No
         assert stage(100, slots + 1) <= stage(100, slots)
         assert stage(200, slots) <= stage(100, slots)
 
+@given(work=WORKS, slots=st.integers(1, 20), budget_s=st.floats(1, 1e5))
+def test_a_search_takes_at_most_its_budget_and_confirm_comes_on_top(
+    work: Work, slots: int, budget_s: float
+) -> None:
+    bounded = replace(work, search_budget_s=budget_s)
+    assert bounded.search_s(100, slots) == min(budget_s, work.search_s(100, slots))
+    assert bounded.confirm_s(100, slots) == work.confirm_s(100, slots)
+    estimate = bounded.estimate(100, slots, has_to_measure=True)
+    assert estimate.measure_s <= START_S + budget_s / 10 + 1e-9
+
+
 
 @pytest.mark.parametrize(("slots", "rounds"), [(1, 4), (2, 2), (3, 2), (4, 1), (9, 1)])
 def test_confirm_runs_go_round_by_round(slots: int, rounds: int) -> None:

@@ -1,6 +1,7 @@
 """A stage's figures follow from its events as they would from the whole record."""
 
 import tempfile
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,12 @@ def clock() -> Clock:
 
 
 def open_progress(
-    record: Record, clock: Clock, *, expected: int = 2000, images_per_s: float | None = 10.0
+    record: Record,
+    clock: Clock,
+    *,
+    expected: int = 2000,
+    images_per_s: float | None = 10.0,
+    seconds_left: float = inf,
 ) -> StageProgress:
     return StageProgress(
         record,
@@ -53,6 +59,7 @@ def open_progress(
         expected_samples=expected,
         slots=2,
         images_per_s=images_per_s,
+        seconds_left=seconds_left,
         clock=clock,
     )
 
@@ -198,6 +205,17 @@ def test_the_time_left_goes_by_the_measured_speed_until_there_is_another(
     clock.now_s += 20
     report(progress, record, number, 300, 0.5, goes_on=False)
     assert progress.figures().left_s == (1000 - 300) / (300 / 30)
+
+
+def test_no_more_time_is_left_than_the_stage_may_take(record: Record, clock: Clock) -> None:
+    progress = open_progress(record, clock, expected=1000, seconds_left=30.0)
+    assert progress.figures().left_s == 30
+    clock.now_s += 10
+    assert progress.figures().left_s == 20
+    clock.now_s += 21
+    begin(progress, record)
+    report(progress, record, 0, 100, 0.5, goes_on=True)
+    assert progress.figures().left_s == 0
 
 
 def test_a_job_keeps_its_slot_whatever_leaves_beside_it(record: Record, clock: Clock) -> None:

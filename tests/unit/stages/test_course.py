@@ -12,6 +12,7 @@ from tests.unit.stages.conftest import MACHINE, PLAN, OpenSearch, files_in
 from tests.unit.stages.conftest import SPEEDS as MEASURED
 from tuner.assemble import prepare_images
 from tuner.errors import ResourceError
+from tuner.planning.cost import START_S, measure_budget_s
 from tuner.planning.machine import Gpu, Machine
 from tuner.planning.resources import Plan
 from tuner.raytune.engine import Dashboard
@@ -110,6 +111,18 @@ def test_what_is_not_done_takes_no_time(told: Told) -> None:
 
 
 def test_no_more_is_said_to_be_confirmed_than_there_are_trials(told: Told) -> None:
+def test_a_time_budget_bounds_the_search_and_not_what_comes_after(told: Told) -> None:
+    unbounded, _ = told.open()
+    opened, lines = told.open("search.time_budget_s=8.5")
+    assert unbounded.work.search_s(500.0, 2) > 8.5
+    assert lines[2] == (
+        "          search: 7 trials of lenet at 16 px, rungs at 1, 3 and 9 epochs, at most 8 s"
+    )
+    assert ", search 8 s, " in lines[6]
+    confirm_s = unbounded.work.confirm_s(500.0, 2)
+    assert opened.expected_s == 8.5 + confirm_s + START_S + measure_budget_s(8.5)
+
+
     _, lines = told.open("search.trials=1", "search.confirm_top=5", "search.confirm_seeds=3")
     assert lines[3] == "          confirm: the best 1 again on 3 fresh seeds, 3 runs"
 

@@ -10,6 +10,7 @@ from tuner.raytune.engine import ray_session
 from tuner.reporting.live import LiveView
 from tuner.search_logic.jobs import END, GO, STOP, WAIT, Job
 from tuner.settings.config import Config
+from tuner.stages.clock import StageClock
 from tuner.stages.follow import FollowedJobs, counts_text, run_stage, trial_context
 from tuner.stages.train import open_jobs
 
@@ -22,7 +23,9 @@ class Followed:
         self.record = record_of(course)
         self.jobs = open_jobs(course.search, self.record, 100)
         self.view = Mock(spec=LiveView)
-        self.followed = FollowedJobs(self.jobs, self.record, self.view)
+        self.now_s = 0.0
+        clock = StageClock(self.record, "search", 60, lambda: self.now_s)
+        self.followed = FollowedJobs(self.jobs, self.record, self.view, clock)
 
     def take(self) -> Job:
         job = self.followed.next_job()
@@ -94,6 +97,39 @@ def test_lost_jobs_are_taken_off_and_come_again(followed: Followed) -> None:
     assert [followed.take(), followed.take()] == jobs
 
 
+def test_a_report_is_recorded_with_the_seconds_of_the_stage(followed: Followed) -> None:
+    job = followed.take()
+    followed.now_s = 12.345
+    assert followed.followed.report(job, report(100, 0.5)) is GO
+    assert followed.record.trials[0].reports == (report(100, 0.5, search_s=12.35),)
+
+
+def test_a_job_ends_at_its_first_report_behind_the_budget_and_keeps_its_place(
+    followed: Followed,
+) -> None:
+    job = followed.take()
+    followed.now_s = 60.0
+    followed.shown()
+    late = report(100, 0.5)
+    assert followed.followed.report(job, late) is STOP
+    assert followed.shown() == [call.report(0, late, goes_on=False)]
+    trial = followed.record.trials[0]
+    assert (trial.state, trial.failures, trial.samples_seen) == ("running", 0, 100)
+    assert counts_text(followed.jobs) == "1 waiting"
+    assert followed.followed.next_job() is END
+    followed.now_s = 59.9
+    assert followed.take().start_samples == 100
+
+
+def test_a_trial_that_ends_behind_the_budget_has_ended(followed: Followed) -> None:
+    job, diverged = followed.take(), followed.take()
+    followed.now_s = 61.0
+    assert followed.followed.report(job, report(900, 0.5)) is STOP
+    assert followed.followed.next_job() is WAIT
+    assert followed.followed.report(diverged, {**report(100, 0.5), "top1": None}) is STOP
+    assert [trial.state for trial in followed.record.trials] == ["complete", "failed"]
+
+
 def test_ends_are_counted_for_people(followed: Followed) -> None:
     assert counts_text(followed.jobs) == ""
     first, second = followed.take(), followed.take()
@@ -134,6 +170,7 @@ def test_a_stage_that_is_done_starts_no_ray(
             session,
             jobs,
             record,
+            StageClock(record, "search"),
             stage="search",
             rungs=[900],
             expected_samples=900,

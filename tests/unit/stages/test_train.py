@@ -1,16 +1,17 @@
 """What stage search decides before and after Ray: its record, its jobs, and why nothing came."""
 
 import csv
+from unittest.mock import Mock
 
 import pytest
 
 from tests.unit.stages.conftest import PLAN, OpenCourse, record_of, report
 from tuner.errors import RunError
-from tuner.raytune.engine import ray_session
+from tuner.raytune.engine import RaySession, ray_session
 from tuner.search_logic.jobs import Job
 from tuner.stages.confirm import confirm
 from tuner.stages.course import Course
-from tuner.stages.train import open_jobs, say_threads, train_trials, why_none
+from tuner.stages.train import no_score_text, open_jobs, say_threads, train_trials, why_none
 from tuner.study.record import Record
 
 
@@ -47,7 +48,7 @@ def test_a_search_without_a_score_says_every_reason_once_and_keeps_its_rows(
         train_trials(course, record, session)
     assert caught.value.problems == (
         "no trial has a score: diverged (first); out_of_memory (at 16); "
-        "mend it, then use resume=never",
+        "mend it, then raise search.trials or use resume=never",
     )
     assert capsys.readouterr().out == "search    3 trials: 2 failed, 1 infeasible\n"
     with (course.search.folder / "leaderboard.csv").open(newline="") as file:
@@ -57,6 +58,89 @@ def test_a_search_without_a_score_says_every_reason_once_and_keeps_its_rows(
 def test_why_none_tells_nothing_of_trials_that_did_not_fail(course_of: OpenCourse) -> None:
     course = course_of("search.trials=3")
     record = record_of(course)
+@pytest.mark.parametrize(
+    ("trials", "what_to_do"),
+    [
+        (4, "mend it, and give the same command again"),
+        (3, "mend it, then raise search.trials or use resume=never"),
+    ],
+)
+def test_an_error_that_ended_the_search_is_to_be_mended_and_the_search_gone_on_with(
+    course_of: OpenCourse, trials: int, what_to_do: str
+) -> None:
+    course = course_of(f"search.trials={trials}", "search.max_failures=0")
+    record = record_of(course)
+    jobs = open_jobs(course.search, record, 100)
+    for _ in range(3):
+        job = jobs.next_job()
+        assert isinstance(job, Job)
+        jobs.fail(job, "error", "no such file")
+    assert no_score_text(jobs, record, is_time_over=True) == (
+        f"no trial has a score: error (no such file); {what_to_do}"
+    )
+
+
+def train_without_ray(course: Course, record: Record) -> None:
+    """Do all of stage search where no trial is to be trained."""
+    session = Mock(spec=RaySession)
+    try:
+        train_trials(course, record, session)
+    finally:
+        assert session.mock_calls == []
+
+
+def over_budget(course: Course, *scores: float) -> Record:
+    """Return the record of a search whose time is over, with a trial for each score."""
+    record = record_of(course)
+    jobs = open_jobs(course.search, record, 100)
+    for score in scores:
+        job = jobs.next_job()
+        assert isinstance(job, Job)
+        jobs.report(job, report(100, score, search_s=61.0))
+    return record
+
+
+def test_a_start_whose_time_is_over_trains_nothing_and_says_how_to_go_on(
+    course_of: OpenCourse, capsys: pytest.CaptureFixture[str]
+) -> None:
+    course = course_of("search.time_budget_s=60")
+    record = over_budget(course, 0.5, 0.4)
+    journal = (course.search.folder / "study.journal").read_bytes()
+    train_without_ray(course, record)
+    assert capsys.readouterr().out.splitlines() == [
+        "search    2 trials: 2 waiting",
+        "search    the time is over: 2 trials waiting, 5 not begun; "
+        "a larger search.time_budget_s goes on",
+    ]
+    assert (course.search.folder / "study.journal").read_bytes() == journal
+    with (course.search.folder / "leaderboard.csv").open(newline="") as file:
+        assert [row["state"] for row in csv.DictReader(file)] == ["waiting", "waiting"]
+
+
+def test_a_finished_search_says_nothing_of_its_time(
+    course_of: OpenCourse, capsys: pytest.CaptureFixture[str]
+) -> None:
+    course = course_of("search.time_budget_s=60", "search.trials=1")
+    record = over_budget(course, 0.5)
+    record.end(0, "complete")
+    train_without_ray(course, record)
+    assert capsys.readouterr().out == "search    1 trial: 1 complete\n"
+
+
+def test_time_that_is_over_before_any_score_is_to_be_raised(
+    course_of: OpenCourse, capsys: pytest.CaptureFixture[str]
+) -> None:
+    course = course_of("search.time_budget_s=1e-9")
+    with pytest.raises(RunError) as caught:
+        train_without_ray(course, record_of(course))
+    assert caught.value.problems == (
+        "search.time_budget_s: over before any trial had a score; "
+        "raise it and give the same command again",
+    )
+    assert capsys.readouterr().out == ""
+    assert not (course.search.folder / "leaderboard.csv").exists()
+
+
     fail_every_trial(course, record, ("diverged", "nan"))
     record.end(record.add_trial({"optim.lr": 0.1}).number, "stopped")
     assert why_none(record) == "diverged (nan)"
