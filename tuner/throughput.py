@@ -42,7 +42,10 @@ def main(keys: ThroughputKeys, overrides: list[str]) -> None:
 
     course = plan_course(search)
     say_machine(course)
-    with hold_folder(search.folder), ray_session(course.machine, course.on_dashboard) as ray:
+    with (
+        hold_folder(search.folder),
+        ray_session(course.machine, search.folder, course.on_dashboard) as ray,
+    ):
         data = prepare(course)
         write_dataset_record(search.folder / "dataset.json", data)  # the processes read it
         known = measure_speeds(course.with_images(data), data.fingerprint, ray)

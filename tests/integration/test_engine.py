@@ -17,10 +17,11 @@ import ray
 from prometheus_client.parser import text_string_to_metric_families
 from ray.thirdparty_files import psutil
 
-from tuner.errors import RunError
+from tuner.errors import StoppedError
 from tuner.planning.machine import Gpu, Machine
 from tuner.planning.resources import Plan
 from tuner.raytune.engine import RaySession, ray_session, run_jobs
+from tuner.raytune.scratch import scratch
 from tuner.search_logic.jobs import END, GO, STOP, WAIT, Decision, Job, NoJob
 
 Results = Generator[Mapping[str, Any], None, None]
@@ -32,12 +33,12 @@ VISIBLE_CARD = "3"
 EXPORT_EVERY_S = 1  # Ray's metrics, instead of every 10 s
 FORGOTTEN_AFTER_S = 4 * EXPORT_EVERY_S  # exported once, a value is served for two more
 PROGRAM = """
-import sys
+from pathlib import Path
 from tests.integration.test_engine import ListedJobs, work
 from tuner.planning.machine import look
 from tuner.planning.resources import Plan
 from tuner.raytune.engine import ray_session, run_jobs
-with ray_session(look()) as session:
+with ray_session(look(), Path()) as session:
     run_jobs(
         session,
         Plan(2, 0.5, 0.0, 0, 1),
@@ -76,6 +77,8 @@ def work(job: Mapping[str, Any], context: Mapping[str, Any]) -> Results:
             return
         if fault == "dies":
             os.kill(os.getpid(), signal.SIGKILL)
+        if fault == "stalls":
+            time.sleep(600)
 
 
 def scored_work(job: Mapping[str, Any], context: Mapping[str, Any]) -> Results:
@@ -159,12 +162,12 @@ class ListedJobs:
 
 
 @pytest.fixture(scope="module")
-def ray_cluster() -> Iterator[RaySession]:
+def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RaySession]:
     """Give a running Ray with one logical card."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDA_VISIBLE_DEVICES", VISIBLE_CARD)
         patch.setenv("RAY_metrics_report_interval_ms", str(1000 * EXPORT_EVERY_S))
-        with ray_session(MACHINE) as session:
+        with ray_session(MACHINE, tmp_path_factory.mktemp("run")) as session:
             yield session
 
 
@@ -174,8 +177,17 @@ def run(
     *,
     context: Mapping[str, Any] | None = None,
     max_restarts: int = 0,
+    stall_timeout_s: float | None = None,
 ) -> None:
-    run_jobs(session, PLAN, jobs, work, context or {}, max_restarts=max_restarts)
+    run_jobs(
+        session,
+        PLAN,
+        jobs,
+        work,
+        context or {},
+        max_restarts=max_restarts,
+        stall_timeout_s=stall_timeout_s,
+    )
 
 
 def test_every_slot_is_busy_with_a_reused_process(ray_cluster: RaySession) -> None:
@@ -243,6 +255,16 @@ def test_a_failure_costs_only_its_trial(ray_cluster: RaySession) -> None:
     assert all(jobs.results[number][-1][1]["samples_seen"] >= 2 for number in (3, 4, 5))
 
 
+def test_a_job_that_stalls_costs_only_its_trial(ray_cluster: RaySession) -> None:
+    jobs = ListedJobs([{"fault": "stalls"}, {}, {}])
+
+    run(ray_cluster, jobs, stall_timeout_s=15)
+
+    assert jobs.failures == [(0, "stalled", "no batch within search.stall_timeout_s")]
+    assert [len(jobs.results[number]) for number in range(3)] == [1, 2, 2]
+    assert not list(ray_cluster.scratch.beats_folder.iterdir())
+
+
 def test_an_error_of_the_jobs_ends_the_run_as_it_was_raised(ray_cluster: RaySession) -> None:
     disk_full = OSError(28, "No space left on device")
 
@@ -255,23 +277,27 @@ def test_an_error_of_the_jobs_ends_the_run_as_it_was_raised(ray_cluster: RaySess
     assert caught.value is disk_full
 
 
-def test_a_lost_ray_is_started_again_so_many_times(ray_cluster: RaySession) -> None:
-    ended: set[int] = set()
+def end_processes(name: str, ended: set[int]) -> Callable[[Job, Mapping[str, Any]], None]:
+    """Return what kills a process of Ray's at a job's report, each once."""
 
     def end_ray(job: Job, result: Mapping[str, Any]) -> None:
         for process in psutil.Process().children():
-            if process.name() == "raylet" and process.pid not in ended:
+            if process.name() == name and process.pid not in ended:
                 process.kill()
                 ended.add(process.pid)
 
-    jobs = ListedJobs([{"pause_s": 0.1}] * 3, num_reports=10_000, on_report=end_ray)
+    return end_ray
 
-    with pytest.raises(RunError) as caught:
+
+def test_a_lost_ray_is_started_again_so_many_times(ray_cluster: RaySession) -> None:
+    ended: set[int] = set()
+    jobs = ListedJobs([{"pause_s": 0.1}] * 3, 10_000, on_report=end_processes("raylet", ended))
+
+    with pytest.raises(StoppedError) as caught:
         run(ray_cluster, jobs, max_restarts=1)
 
     assert str(caught.value) == (
-        "ray: lost 2 times, search.max_restarts is 1; "
-        "nothing finished is lost, the same command goes on"
+        "ray: lost 2 times, search.max_restarts is 1; nothing finished is lost"
     )
     assert len(ended) == 2
     assert not jobs.running
@@ -279,7 +305,9 @@ def test_a_lost_ray_is_started_again_so_many_times(ray_cluster: RaySession) -> N
     assert len(jobs.given_back) == 2 * PLAN.slots
 
 
-def test_a_killed_search_leaves_nothing(tmp_path: Path) -> None:
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Give PROGRAM in a folder of its own, once its trials have reported."""
     of_this_test = {"HOME": "/nonexistent", "PYTHONPATH": os.pathsep.join(sys.path)}
     of_the_cluster = ("RAY_", "TUNE_", "OMP_")
     environment = {
@@ -287,7 +315,7 @@ def test_a_killed_search_leaves_nothing(tmp_path: Path) -> None:
         for name, value in (os.environ | of_this_test).items()
         if not name.startswith(of_the_cluster)
     }
-    program = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", PROGRAM],
         cwd=tmp_path,
         env=environment,
@@ -295,9 +323,14 @@ def test_a_killed_search_leaves_nothing(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-    )
-    assert program.stdout is not None
-    first_lines = [program.stdout.readline() for _ in range(4)]
+    ) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(4)] == ["result\n"] * 4
+        yield process
+        process.kill()
+
+
+def test_a_killed_search_leaves_nothing(program: subprocess.Popen[str], tmp_path: Path) -> None:
     processes = psutil.Process(program.pid).children(recursive=True)
     open_to = {
         connection.laddr.ip
@@ -310,9 +343,40 @@ def test_a_killed_search_leaves_nothing(tmp_path: Path) -> None:
     stdout, stderr = program.communicate(timeout=60)
 
     assert program.returncode == -signal.SIGKILL
-    assert set(first_lines) | set(stdout.splitlines(keepends=True)) == {"result\n"}
+    assert set(stdout.splitlines()) <= {"result"}
     assert stderr == ""
     assert open_to <= {"127.0.0.1", "::ffff:127.0.0.1"}
     assert len(processes) > PLAN.slots
     assert not psutil.wait_procs(processes, timeout=15)[1]
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_rays_head_a_search_ends_at_once_and_leaves_nothing(
+    program: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    processes = psutil.Process(program.pid).children(recursive=True)
+    next(each for each in processes if each.name() == "gcs_server").kill()
+    _, stderr = program.communicate(timeout=15)
+
+    assert program.returncode == 1
+    assert stderr == (
+        "error: ray: its head process (gcs_server) died; nothing finished is lost; "
+        "the same command goes on\n"
+    )
+    assert not psutil.wait_procs(processes, timeout=15)[1]
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_next_start_removes_what_a_search_and_its_reaper_left(
+    program: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    processes = psutil.Process(program.pid).children(recursive=True)
+    reaper = next(each for each in processes if "reaper.py" in " ".join(each.cmdline()))
+    reaper.kill()
+    program.kill()
+    program.communicate(timeout=60)
+    assert list(tmp_path.iterdir()) == [tmp_path / ".ray"]
+
+    with scratch(tmp_path):
+        assert not psutil.wait_procs(processes, timeout=15)[1]
     assert not list(tmp_path.iterdir())

@@ -51,10 +51,10 @@ RAISING_LINE = work.__code__.co_firstlineno + 5
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[RaySession]:
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RaySession]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDA_VISIBLE_DEVICES", "3")
-        with ray_session(MACHINE) as session:
+        with ray_session(MACHINE, tmp_path_factory.mktemp("run")) as session:
             yield session
 
 

@@ -8,20 +8,19 @@ import logging
 import math
 import os
 import re
-import secrets
-import subprocess
 import sys
-import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.errors import ResourceError, RunError
+from tuner.errors import ResourceError, StoppedError
 from tuner.planning.machine import Machine
 from tuner.planning.resources import Plan
-from tuner.raytune.interrupts import Interrupts
+from tuner.raytune.interrupts import Interrupts, leave
+from tuner.raytune.scratch import Scratch, scratch
 
 if TYPE_CHECKING:
     from tuner.raytune.skins import JobDesk, JobSource
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
 OBJECT_STORE_BYTES = 80 * 2**20  # about Ray's least; a job or a result is a few hundred bytes
 EXIT_TIMEOUT_S = 2  # what is left then is killed: nothing here has anything left to save
+HEAD_CHECK_EVERY_S = 0.5
 PR_SET_CHILD_SUBREAPER = 36
 
 ENVIRONMENT = {
@@ -68,7 +68,7 @@ OnDashboard = Callable[[Dashboard], None] | None
 
 
 class RayLost(BaseException):
-    """A process that Ray cannot do without is gone.
+    """Ray's node manager is gone, or a process of a trial's never came up.
 
     Not an Exception: Tune would first wait for trials that nobody can reach any more.
     """
@@ -78,24 +78,26 @@ class RaySession:
     """A Ray of our own on this machine, given by `ray_session`.
 
     Attributes:
-        folder: Ray's sockets, logs and records; gone at the end.
+        scratch: Where its sockets, logs and records lie; gone at the end.
     """
 
     def __init__(
-        self, machine: Machine, folder: Path, interrupts: Interrupts, on_dashboard: OnDashboard
+        self,
+        machine: Machine,
+        scratch: Scratch,
+        interrupts: Interrupts,
+        on_dashboard: OnDashboard,
+        how_to_go_on: str,
     ) -> None:
-        self.folder = folder
+        self.scratch = scratch
         self._machine = machine
         self._interrupts = interrupts
         self._on_dashboard = on_dashboard
+        self._how_to_go_on = how_to_go_on
         self._is_started = False
+        self._is_over = threading.Event()
         self._num_fits = 0
         self._others: set[Any] = set()
-
-    @property
-    def token_path(self) -> Path:
-        """The file with the token that Ray's dashboard asks for."""
-        return self.folder / "auth_token"
 
     def ensure_started(self) -> None:
         """Starts Ray's processes where they do not run yet: 3 s, or 5 s with the dashboard."""
@@ -121,17 +123,19 @@ class RaySession:
                 dashboard_host="127.0.0.1",
                 log_to_driver=False,
                 logging_level=logging.ERROR,
-                _temp_dir=str(self.folder / "ray"),  # Ray lets everybody write into it
+                _temp_dir=str(self.scratch.ray_folder),
             )
         # Lines on dead workers that come in spite of log_to_driver=False; the failed trial says it.
         ray._private.worker._worker_logs_enabled = False
         logging.getLogger("ray.tune.tune").addFilter(is_news)
+        self._is_over.clear()
+        threading.Thread(target=self._watch_head, name="head watch", daemon=True).start()
         if self._on_dashboard:
             port = ray.nodes()[0]["MetricsExportPort"]
             self._on_dashboard(
                 Dashboard(
                     url=f"http://{started.dashboard_url}",
-                    token_path=self.token_path,
+                    token_path=self.scratch.token_path,
                     metrics_url=f"http://127.0.0.1:{port}/metrics",
                 )
             )
@@ -141,6 +145,7 @@ class RaySession:
         if not self._is_started:
             return
         self._is_started = False
+        self._is_over.set()
         import ray
         from ray.thirdparty_files import psutil
 
@@ -157,39 +162,63 @@ class RaySession:
         """Works off the desk's jobs in one run of Tune, `slots` at a time.
 
         Raises:
-            RayLost: Ray's node manager or head process died; seen within a second.
+            RayLost: Ray's node manager died; seen within a second.
         """
         from ray import tune
 
         from tuner.raytune.skins import JobScheduler, JobSearcher
 
+        def check() -> None:
+            self.check_alive()
+            if desk.end_stalled():
+                raise RayLost
+
         self._num_fits += 1
-        tune.Tuner(
+        tuner = tune.Tuner(
             trainable,
             tune_config=tune.TuneConfig(
                 num_samples=-1,
                 search_alg=JobSearcher(desk),
-                scheduler=JobScheduler(desk, self.check_alive),
+                scheduler=JobScheduler(desk, check),
                 reuse_actors=True,
                 max_concurrent_trials=slots,
             ),
             run_config=tune.RunConfig(
-                name=str(self._num_fits), storage_path=str(self.folder / "fits"), verbose=0
+                name=str(self._num_fits),
+                storage_path=str(self.scratch.folder / "fits"),
+                verbose=0,
             ),
-        ).fit()
+        )
+        tuner.fit()
 
     def check_alive(self) -> None:
-        """Raises RayLost if Ray lost a process; Tune itself would wait for it for ever."""
-        import ray
-
-        node: Any = ray._private.worker._global_node
-        dead = {kind for kind, _ in node.dead_processes()}
-        if dead & {"raylet", "gcs_server"}:
+        """Raises RayLost if Ray lost its node; Tune itself would wait for it for ever."""
+        if "raylet" in dead_processes():
             raise RayLost
+
+    def _watch_head(self) -> None:
+        """Ends this process if Ray's head process dies, within a second.
+
+        At once and from beside: the main thread may wait in Ray's C++, which would end the process
+        without a word 60 s later. The record has all that is finished, the reaper cleans up.
+        """
+        while not self._is_over.wait(HEAD_CHECK_EVERY_S):
+            if "gcs_server" in dead_processes() and not self._is_over.is_set():
+                leave(
+                    1,
+                    "error: ray: its head process (gcs_server) died; nothing finished is lost; "
+                    f"{self._how_to_go_on}\n",
+                )
 
 
 @contextmanager
-def ray_session(machine: Machine, on_dashboard: OnDashboard = None) -> Iterator[RaySession]:
+def ray_session(
+    machine: Machine,
+    run_folder: Path,
+    on_dashboard: OnDashboard = None,
+    *,
+    how_to_go_on: str = "the same command goes on",
+) -> Iterator[RaySession]:
     """Gives a Ray that starts when it is needed; at the end none of its processes is left.
 
     Inside, SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt, at once and only once; out of here
@@ -197,25 +226,26 @@ def ray_session(machine: Machine, on_dashboard: OnDashboard = None) -> Iterator[
 
     Args:
         machine: What Ray may give to trials.
+        run_folder: Held by the caller; Ray's files lie there meanwhile, and what a dead session
+            left there goes.
         on_dashboard: Told of Ray's dashboard whenever one has started; without it there is none.
+        how_to_go_on: Said to people if Ray's head process dies, which ends this process.
 
     Raises:
-        ResourceError: RAY_ADDRESS is set.
+        ResourceError: RAY_ADDRESS is set, or there is no place for Ray's sockets.
     """
     check_address()
-    folder = Path(tempfile.mkdtemp(prefix="tuner-", dir="/tmp"))  # sockets allow 107 characters
     with (
         Interrupts() as interrupts,
-        reaper(folder),
-        environment(folder),
+        scratch(run_folder) as found,
+        environment(found.token_path),
         subreaper(),
     ):
-        session = RaySession(machine, folder, interrupts, on_dashboard)
+        session = RaySession(machine, found, interrupts, on_dashboard, how_to_go_on)
         try:
-            write_token(session.token_path)
             yield session
         finally:
-            interrupts.ignore()
+            interrupts.close()
             session.stop()
 
 
@@ -227,6 +257,7 @@ def run_jobs(
     context: Mapping[str, Any],
     *,
     max_restarts: int,
+    stall_timeout_s: float | None = None,
 ) -> None:
     """Runs jobs until there is none left, every slot busy.
 
@@ -237,18 +268,21 @@ def run_jobs(
         work: What a job does, in the trial's process; gets `dataclasses.asdict(job)` and `context`.
         context: The same for every job; plain and small.
         max_restarts: How often Ray may be lost and started again.
+        stall_timeout_s: Seconds without a beat after which a job is ended as stalled.
 
     Raises:
-        RunError: Ray was lost more often than that. What `jobs` raises comes through.
+        StoppedError: Ray was lost more often than that. What `jobs` raises comes through.
     """
     from tuner.raytune.skins import JobDesk
+    from tuner.raytune.stalls import StallWatch
     from tuner.raytune.trainable import build_trainable
 
-    trainable = build_trainable(work, context, plan)
+    beats_folder = session.scratch.beats_folder
+    trainable = build_trainable(work, context, plan, beats_folder)
     num_losses = 0
     while num_losses <= max_restarts:
         session.ensure_started()
-        desk = JobDesk(jobs)
+        desk = JobDesk(jobs, StallWatch(beats_folder, stall_timeout_s))
         try:
             session.fit(desk, trainable, plan.slots)
             return
@@ -259,9 +293,9 @@ def run_jobs(
         except Exception as error:
             num_losses += not desk.charge(killed_for_memory(error))
             desk.give_back()
-    raise RunError(
+    raise StoppedError(
         f"ray: lost {num_losses} times, search.max_restarts is {max_restarts}; "
-        "nothing finished is lost, the same command goes on"
+        "nothing finished is lost"
     )
 
 
@@ -293,28 +327,14 @@ def check_address() -> None:
 
 
 @contextmanager
-def reaper(folder: Path) -> Iterator[None]:
-    """Has `folder` and all who use it removed at the end, even if this process is killed."""
-    command = [sys.executable, "-I", str(Path(__file__).with_name("reaper.py")), str(folder)]
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    ):
-        yield
-
-
-@contextmanager
-def environment(folder: Path) -> Iterator[None]:
+def environment(token_path: Path) -> Iterator[None]:
     """Sets what Ray and its processes read, and puts back what was there."""
     before = dict(os.environ)
     os.environ.pop("RAY_AUTH_MODE", None)  # unset, Ray turns the login on, imported or not
     os.environ.pop("OMP_NUM_THREADS", None)  # unset, Ray gives each process its CPUs' number
     os.environ.update(
         ENVIRONMENT,
-        RAY_AUTH_TOKEN_PATH=str(folder / "auth_token"),  # the default needs a home folder
+        RAY_AUTH_TOKEN_PATH=str(token_path),  # the default needs a home folder
         PYTHONPATH=os.pathsep.join(entry or os.getcwd() for entry in sys.path),
     )
     try:
@@ -338,10 +358,12 @@ def subreaper() -> Iterator[None]:
         prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
-def write_token(path: Path) -> None:
-    """Writes a fresh login token that only this user can read."""
-    path.touch(mode=0o600)
-    path.write_text(secrets.token_hex(32))
+def dead_processes() -> set[str]:
+    """Returns which of Ray's own processes have died, by Ray's names for them."""
+    import ray
+
+    node: Any = ray._private.worker._global_node
+    return {kind for kind, _ in node.dead_processes()}
 
 
 def descendants() -> set[Any]:

@@ -1,24 +1,29 @@
 """Signals as one KeyboardInterrupt, and the exit code that each of them deserves."""
 
+import os
 import signal
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Self
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SHOW_CURSOR = "\x1b[?25h"
 
 
 class Interrupts:
-    """While entered, the first SIGINT, SIGTERM or SIGHUP raises KeyboardInterrupt; later ones wait.
+    """While entered, the first SIGINT, SIGTERM or SIGHUP raises KeyboardInterrupt.
 
-    KeyboardInterrupt because it is what Ray's C++ passes on, and no `except Exception` stops it.
-    On leaving, SIGTERM and SIGHUP become SystemExit with 128 + their number, SIGINT stays as it is.
-    A signal that was ignored before (nohup) stays ignored.
+    Later ones leave the cleaning up in peace, but for SIGINT: who presses Ctrl-C again is gone at
+    once, and the reaper cleans up. KeyboardInterrupt because it is what Ray's C++ passes on, and no
+    `except Exception` stops it. On leaving, SIGTERM and SIGHUP become SystemExit with 128 + their
+    number, SIGINT stays as it is. A signal that was ignored before (nohup) stays ignored.
     """
 
     def __init__(self) -> None:
         self._received = 0
+        self._is_closing = False
         handlers = {number: signal.getsignal(number) for number in SIGNALS}
         self._before = {
             number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN
@@ -53,16 +58,26 @@ class Interrupts:
             raise
         self._install()
 
-    def ignore(self) -> None:
-        """Lets nothing interrupt what follows: the cleaning up."""
-        for number in self._before:
-            signal.signal(number, signal.SIG_IGN)
+    def close(self) -> None:
+        """Lets nothing but a Ctrl-C interrupt what follows: the cleaning up."""
+        self._is_closing = True
 
     def _install(self) -> None:
         for number in self._before:
             signal.signal(number, self._receive)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        self.ignore()
-        self._received = number
-        raise KeyboardInterrupt
+        if not (self._received or self._is_closing):
+            self._received = number
+            raise KeyboardInterrupt
+        if number == signal.SIGINT:
+            leave(128 + number)
+
+
+def leave(exit_code: int, last_words: str = "") -> None:
+    """Ends this process at once; whoever waits for its end cleans up."""
+    with suppress(OSError):
+        if sys.stdout.isatty():  # a view may have been there
+            os.write(sys.stdout.fileno(), f"{SHOW_CURSOR}\n".encode())
+        os.write(sys.stderr.fileno(), last_words.encode())
+    os._exit(exit_code)

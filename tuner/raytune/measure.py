@@ -113,7 +113,7 @@ class Probes:
         """Ends all of them; returns when no process is left and what they had is free.
 
         Raises:
-            RayLost: Ray's node manager or head process died; the session ends the rest.
+            RayLost: Ray's node manager died; the session ends the rest.
             RunError: Ray does not give it back.
         """
         self._session.check_alive()
@@ -137,7 +137,7 @@ class Probes:
         """Returns the answer of each, or why there is none.
 
         Raises:
-            RayLost: Ray's node manager or head process died.
+            RayLost: Ray's node manager died.
         """
         import ray
 

@@ -9,12 +9,14 @@ from ray.exceptions import RayActorError
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
-from tuner.errors import RunError
+from tuner.errors import StoppedError
+from tuner.raytune.stalls import StallWatch
 from tuner.raytune.trainable import CANNOT_WRITE, RESULT
 from tuner.search_logic.jobs import END, STOP, WAIT, Decision, Job, NoJob
 
 KILLED = {"reason": "killed", "message": "its process died: killed, crashed or out of memory"}
 OUT_OF_HOST_MEMORY = {"reason": "killed", "message": "the machine ran out of memory"}
+STALLED = {"reason": "stalled", "message": "no batch within search.stall_timeout_s"}
 
 
 class JobSource(Protocol):
@@ -38,34 +40,35 @@ class JobDesk:
 
     Attributes:
         live: The jobs handed out and not ended, by Ray's trial id.
-        pids: The process of each live job, known from its first result on.
+        watch: Watches each of them.
     """
 
-    def __init__(self, jobs: JobSource) -> None:
+    def __init__(self, jobs: JobSource, watch: StallWatch) -> None:
         self.jobs = jobs
         self.live: dict[str, Job] = {}
-        self.pids: dict[str, int] = {}
+        self.watch = watch
+        self._stalled: set[str] = set()
 
     def take(self, trial_id: str) -> Job | NoJob:
         """Returns the next job, WAIT or END."""
         job = self.jobs.next_job()
         if isinstance(job, Job):
             self.live[trial_id] = job
+            self.watch.begin(trial_id)
         return job
 
-    def report(self, trial_id: str, result: Mapping[str, Any], pid: int) -> Decision:
+    def report(self, trial_id: str, result: Mapping[str, Any]) -> Decision:
         """Passes a result on and returns whether the job goes on.
 
         Raises:
-            RunError: The job could not write its checkpoint. The record still has it as unfinished.
+            StoppedError: The job could not write its checkpoint; the record has it as unfinished.
         """
         if result.get("reason") == CANNOT_WRITE:
-            raise RunError(result["message"])
+            raise StoppedError(result["message"])
         if result.get("reason"):
             self.fail(trial_id, result)
             return STOP
         job = self.live[trial_id]
-        self.pids[trial_id] = pid
         decision = self.jobs.report(job, result)
         if decision is STOP:
             self._close(trial_id)
@@ -76,25 +79,35 @@ class JobDesk:
         job = self._close(trial_id)
         self.jobs.fail(job, result["reason"], result.get("message") or "")
 
+    def fail_killed(self, trial_id: str) -> None:
+        """Ends a job as failed because its process died."""
+        self.fail(trial_id, STALLED if trial_id in self._stalled else KILLED)
+
     def charge(self, killed: set[int]) -> int:
         """Fails the jobs of these processes and returns how many; one not known is any unknown."""
-        is_one_unknown = bool(killed - set(self.pids.values()))
+        pids = {trial_id: self.watch.pid(trial_id) for trial_id in self.live}
+        is_one_unknown = bool(killed - set(pids.values()))
         charged = [
             trial_id
-            for trial_id in self.live
-            if self.pids.get(trial_id) in killed or (is_one_unknown and trial_id not in self.pids)
+            for trial_id, pid in pids.items()
+            if pid in killed or (is_one_unknown and pid is None)
         ]
         for trial_id in charged:
             self.fail(trial_id, OUT_OF_HOST_MEMORY)
         return len(charged)
 
+    def end_stalled(self) -> bool:
+        """Ends the processes of jobs that have stalled; says whether one has none to be ended."""
+        stalled = self.watch.end_stalled()
+        self._stalled.update(stalled)
+        return any(self.watch.pid(trial_id) is None for trial_id in stalled)
+
     def give_back(self) -> None:
         """Gives back every live job, at no charge to it."""
-        self.jobs.lost(list(self.live.values()))
-        self.live.clear()
+        self.jobs.lost([self._close(trial_id) for trial_id in list(self.live)])
 
     def _close(self, trial_id: str) -> Job:
-        self.pids.pop(trial_id, None)
+        self.watch.end(trial_id)
         return self.live.pop(trial_id)
 
 
@@ -148,7 +161,7 @@ class JobScheduler(FIFOScheduler):
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Returns Tune's word for the desk's decision."""
-        decision = self.desk.report(trial.trial_id, result[RESULT][0], result["pid"])
+        decision = self.desk.report(trial.trial_id, result[RESULT][0])
         return str(self.STOP if decision is STOP else self.CONTINUE)
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
@@ -166,7 +179,7 @@ class JobScheduler(FIFOScheduler):
         with open(trial.pickled_error_file, "rb") as file:
             error = cloudpickle.load(file)
         if isinstance(error, RayActorError):
-            failure = KILLED
+            self.desk.fail_killed(trial.trial_id)
         else:
-            failure = {"reason": "error", "message": str(error).strip().split("\n")[-1]}
-        self.desk.fail(trial.trial_id, failure)
+            message = str(error).strip().split("\n")[-1]
+            self.desk.fail(trial.trial_id, {"reason": "error", "message": message})

@@ -14,10 +14,12 @@ from tuner.raytune.engine import environment, killed_for_memory, ray_session
 MACHINE = Machine(cpus=2, memory_bytes=2**33, shm_free_bytes=2**30, gpus=())
 
 
-def test_the_address_of_another_ray_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_of_another_ray_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6399")
 
-    with pytest.raises(ResourceError) as caught, ray_session(MACHINE):
+    with pytest.raises(ResourceError) as caught, ray_session(MACHINE, tmp_path):
         pass
 
     assert str(caught.value) == (

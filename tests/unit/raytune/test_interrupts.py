@@ -2,7 +2,9 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -38,7 +40,7 @@ def test_ctrl_c_stays_a_keyboard_interrupt() -> None:
         send(signal.SIGINT)
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_second_signal_does_not_disturb_the_cleaning_up(number: int) -> None:
     cleaned = []
 
@@ -57,8 +59,24 @@ def test_a_second_signal_does_not_disturb_the_cleaning_up(number: int) -> None:
 
 def test_an_end_without_a_signal_lets_none_disturb_its_cleaning_up() -> None:
     with Interrupts() as interrupts:
-        interrupts.ignore()
+        interrupts.close()
         send(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("first", [*SIGNALS, None])
+def test_ctrl_c_while_it_cleans_up_ends_the_process_at_once(first: int | None) -> None:
+    pid = os.fork()
+    if pid == 0:
+        with Interrupts() as interrupts:
+            with suppress(KeyboardInterrupt):
+                if first:
+                    send(first)
+            interrupts.close()
+            send(signal.SIGINT)
+            time.sleep(60)
+        os._exit(0)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
 
 
 def test_handlers_are_put_back() -> None:

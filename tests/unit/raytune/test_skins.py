@@ -11,8 +11,9 @@ from ray.exceptions import RayActorError
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
-from tuner.errors import RunError
+from tuner.errors import StoppedError
 from tuner.raytune.skins import JobDesk, JobScheduler, JobSearcher
+from tuner.raytune.stalls import StallWatch
 from tuner.search_logic.jobs import END, GO, STOP, WAIT, Decision, Job, NoJob
 
 
@@ -41,17 +42,19 @@ def job(number: int) -> Job:
     return Job(number, {"optim.lr": 0.1}, start_samples=0, until_samples=9000, attempt=1)
 
 
-def desk_for(*answers: Job | NoJob | Decision) -> tuple[JobDesk, RecordedJobs]:
+def desk_for(
+    *answers: Job | NoJob | Decision, beats: Path = Path("none")
+) -> tuple[JobDesk, RecordedJobs]:
     jobs = RecordedJobs(list(answers))
-    return JobDesk(jobs), jobs
+    return JobDesk(jobs, StallWatch(beats, timeout_s=None)), jobs
 
 
 def never() -> None:
     """Find Ray alive."""
 
 
-def ray_result(result: dict[str, Any], pid: int = 7) -> dict[str, Any]:
-    return {"result": [result], "pid": pid}
+def ray_result(result: dict[str, Any]) -> dict[str, Any]:
+    return {"result": [result]}
 
 
 def test_a_job_is_a_plain_config() -> None:
@@ -110,8 +113,8 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run_and_not_the_trial() ->
 
     message = "trials/0000/000001000.pt: cannot be written (No space left on device)"
     result = {"reason": "cannot_write", "message": message}
-    with pytest.raises(RunError) as caught:
-        desk.report("a", result, 1)
+    with pytest.raises(StoppedError) as caught:
+        desk.report("a", result)
 
     assert caught.value.problems == (message,)
     assert jobs.told == []
@@ -160,22 +163,23 @@ def test_a_dead_process_is_told_from_an_error(
     assert jobs.told == [("fail", 0, reason, message)]
 
 
-def three_at_work() -> tuple[JobDesk, RecordedJobs]:
-    """Return a desk whose jobs 0 and 1 run in processes 70 and 71; job 2 has not reported."""
-    desk, jobs = desk_for(job(0), job(1), job(2), GO, GO)
+def three_at_work(beats: Path) -> tuple[JobDesk, RecordedJobs]:
+    """Return a desk whose jobs 0 and 1 run in processes 70 and 71; job 2 has not begun."""
+    desk, jobs = desk_for(job(0), job(1), job(2), beats=beats)
     for trial_id in "abc":
         desk.take(trial_id)
-    desk.report("a", {"top1": 0}, pid=70)
-    desk.report("b", {"top1": 0}, pid=71)
-    jobs.told.clear()
+    (beats / "a").write_text("70")
+    (beats / "b").write_text("71")
     return desk, jobs
 
 
 @pytest.mark.parametrize(
     ("killed", "charged"), [({70}, [0]), ({70, 71}, [0, 1]), ({99}, [2]), ({71, 99}, [1, 2])]
 )
-def test_only_who_was_killed_for_memory_is_charged(killed: set[int], charged: list[int]) -> None:
-    desk, jobs = three_at_work()
+def test_only_who_was_killed_for_memory_is_charged(
+    tmp_path: Path, killed: set[int], charged: list[int]
+) -> None:
+    desk, jobs = three_at_work(tmp_path)
 
     assert desk.charge(killed) == len(charged)
     desk.give_back()
@@ -186,6 +190,20 @@ def test_only_who_was_killed_for_memory_is_charged(killed: set[int], charged: li
         ("lost", *spared),
     ]
     assert not desk.live
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_process_that_was_ended_because_it_stalled_is_told_as_stalled(tmp_path: Path) -> None:
+    seconds = iter([0.0, 21.0])
+    jobs = RecordedJobs([job(0)])
+    desk = JobDesk(jobs, StallWatch(tmp_path, timeout_s=20.0, clock=lambda: next(seconds)))
+    desk.take("a")
+
+    has_none_to_end = desk.end_stalled()
+    desk.fail_killed("a")
+
+    assert has_none_to_end
+    assert jobs.told == [("fail", 0, "stalled", "no batch within search.stall_timeout_s")]
 
 
 def test_ray_is_looked_at_each_time_tune_asks_for_a_trial() -> None:

@@ -1,0 +1,99 @@
+"""A job counts as stalled when its file is not touched for too long, and only then."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tuner.raytune.stalls import LOOK_EVERY_S, StallWatch, begin_beats
+
+TIMEOUT_S = 20.0
+
+
+class Clock:
+    """Stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def watch(tmp_path: Path, clock: Clock) -> StallWatch:
+    """Return a watch over one job."""
+    watch = StallWatch(tmp_path, TIMEOUT_S, clock)
+    watch.begin("a")
+    return watch
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    """Return a process that waits to be ended."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+def beat(path: Path, at_ns: int) -> None:
+    os.utime(path, ns=(at_ns, at_ns))
+
+
+def test_who_touches_its_file_in_time_lives(
+    tmp_path: Path, watch: StallWatch, clock: Clock
+) -> None:
+    begin_beats(tmp_path / "a")
+    for at_ns in range(1, 10):
+        beat(tmp_path / "a", at_ns)  # whatever time the file system's clock shows
+        clock.now += TIMEOUT_S
+        assert watch.end_stalled() == []
+
+
+def test_who_does_not_is_killed(
+    tmp_path: Path, watch: StallWatch, clock: Clock, process: subprocess.Popen[bytes]
+) -> None:
+    (tmp_path / "a").write_text(str(process.pid))
+    watch.end_stalled()
+    clock.now += TIMEOUT_S
+    assert watch.end_stalled() == []
+    clock.now += LOOK_EVERY_S
+    assert watch.end_stalled() == ["a"]
+    assert process.wait(10) == -9
+
+
+def test_a_job_that_has_not_begun_in_time_has_stalled_without_a_process(
+    watch: StallWatch, clock: Clock
+) -> None:
+    clock.now += TIMEOUT_S + LOOK_EVERY_S
+
+    assert watch.end_stalled() == ["a"]
+    assert watch.pid("a") is None
+
+
+def test_a_job_that_has_ended_is_forgotten_with_its_file(
+    tmp_path: Path, watch: StallWatch, clock: Clock
+) -> None:
+    begin_beats(tmp_path / "a")
+    assert watch.pid("a") == os.getpid()
+    watch.end("a")
+    clock.now += TIMEOUT_S + LOOK_EVERY_S
+
+    assert watch.end_stalled() == []
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_timeout_nobody_stalls(tmp_path: Path, clock: Clock) -> None:
+    watch = StallWatch(tmp_path, None, clock)
+    watch.begin("a")
+    clock.now += 10**9
+
+    assert watch.end_stalled() == []
