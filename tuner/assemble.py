@@ -6,6 +6,7 @@ A search's trial and a retraining are the same run in different folders.
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,15 @@ from tuner.data.prepare import PreparedData, prepare_dataset
 from tuner.data.verify import Progress
 from tuner.settings.config import Config, OptimConfig
 from tuner.training.checkpoint import CheckpointFolder
-from tuner.training.loop import fit
+from tuner.training.loop import BatchSource, fit
 from tuner.training.models import build_model
 from tuner.training.optim import build_optimizer
 from tuner.training.plan import Recipe
 from tuner.training.result import EpochResult
 from tuner.training.state import TrainState, start_state
 
+# Of a tensor or a report beside its numbers; at most 420 in models of 10 to 727 tensors, 2026-12.
+ENTRY_BYTES = 512
 CHECKPOINT_EVERY_S = 60.0  # a kill in a long epoch costs at most this much work
 
 
@@ -36,7 +39,7 @@ class TrainingRun:
     state: TrainState
     recipe: Recipe
     data: PreparedData
-    loader: Loader
+    loader: BatchSource
     checkpoints: CheckpointFolder
     metric: str
     direction: str
@@ -62,19 +65,36 @@ class TrainingRun:
             validation=self.data.validation,
             recipe=self.recipe,
             until_samples=until_samples,
-            save=self._save,
+            save=self.save,
             checkpoint_every_s=CHECKPOINT_EVERY_S,
         )
 
-    def _save(self, state: TrainState) -> None:
+    def save(self, state: TrainState) -> None:
+        """Writes a checkpoint of `state`, that of the best report kept beside the newest two.
+
+        Raises:
+            CheckpointError: It cannot be written.
+        """
         keep = [self.best["samples_seen"]] if self.best else []
         self.checkpoints.save(state.to_plain(), state.samples_seen, keep=keep)
+
+    def what_is_lost(self, reported_samples: int) -> str:
+        """Returns what to say where checkpoints are gone: they are behind the last report."""
+        samples_seen, place = self.state.samples_seen, self.checkpoints.folder
+        if samples_seen >= reported_samples:
+            return ""
+        if samples_seen == 0:
+            return f"{place}: no checkpoint is left; training begins anew"
+        return (
+            f"{place}: the newest checkpoint is of {samples_seen} images and not of "
+            f"{reported_samples}; training goes on from there"
+        )
 
 
 def open_run(
     config: Config,
     data: PreparedData,
-    loader: Loader,
+    loader: BatchSource,
     folder: Path,
     *,
     on_damaged: Callable[[str], None],
@@ -192,13 +212,17 @@ def check_model(config: Config) -> None:
 
 
 def checkpoint_bytes(config: Config, num_classes: int) -> int:
-    """Returns the size of a checkpoint; the model is built once, on the CPU.
+    """Returns what a checkpoint has at most; the model is built once, on the CPU.
 
     Raises:
         SettingsError: There is no such model, or it cannot take such images.
     """
-    weights = sum(each.numel() for each in build_net(config, num_classes).parameters())
-    return 4 * weights * weight_copies(config.optim)
+    net = build_net(config, num_classes)
+    state = list(net.state_dict().values())
+    copies = list(net.parameters()) * (weight_copies(config.optim) - 1)
+    num_reports = ceil(config.train.epochs / config.report_epochs)
+    num_entries = len(state) + len(copies) + num_reports
+    return sum(each.nbytes for each in (*state, *copies)) + ENTRY_BYTES * num_entries
 
 
 def weight_copies(optim: OptimConfig) -> int:

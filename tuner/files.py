@@ -100,10 +100,15 @@ def is_disk_error(error: Exception) -> bool:
 def free_text(folder: Path) -> str:
     """Returns what is free on the disk of `folder`, which need not exist yet, for people."""
     try:
-        there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
-        return f"{shutil.disk_usage(there).free // 10**6:,} MB free"
+        return f"{free_bytes(folder) // 10**6:,} MB free"
     except OSError:
         return "free space unknown"
+
+
+def free_bytes(folder: Path) -> int:
+    """Returns what is free on the disk of `folder`, which need not exist yet."""
+    there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    return shutil.disk_usage(there).free
 
 
 def _reason(error: OSError) -> str:

@@ -1,4 +1,4 @@
-"""What a search will cost: images, seconds and disk, before it starts."""
+"""What a search will cost: images and seconds, before it starts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,6 @@ from math import inf, sqrt
 EVALUATION_SHARE = 1 / 3
 # Two cores, 2026-11: Ray's start, then a process with torch for each slot, once a stage.
 START_S = 6.0
-CHECKPOINTS_KEPT = 3  # of a trial: the best and the newest two
 MEASURE_SHARE = 0.1  # of the search that follows
 LONGEST_MEASURE_S = 60.0
 
@@ -55,8 +54,8 @@ class Work:
     reduction_factor: int
     trials: int
     confirm_runs: int
-    search_budget_s: float = inf
     checkpoint_bytes: int
+    search_budget_s: float = inf
 
     @property
     def search_samples(self) -> int:
@@ -72,11 +71,6 @@ class Work:
             top = trials / self.reduction_factor
             trials = max(1.0, top + sqrt(top) / 2)
         return round(samples)
-
-    @property
-    def disk_bytes(self) -> int:
-        """Bytes of all checkpoints at the end, as long as nobody removes any."""
-        return (self.trials + self.confirm_runs) * CHECKPOINTS_KEPT * self.checkpoint_bytes
 
     def search_s(self, images_per_s: float, slots: int) -> float:
         """Seconds of the search stage, at most its budget.
@@ -96,6 +90,12 @@ class Work:
     def estimate(self, images_per_s: float, slots: int, *, has_to_measure: bool) -> Estimate:
         """What the search will take, with or without the measure stage."""
         search_s = self.search_s(images_per_s, slots)
+        return Estimate(
+            measure_s=START_S + measure_budget_s(search_s) if has_to_measure else 0.0,
+            search_s=search_s,
+            confirm_s=self.confirm_s(images_per_s, slots),
+        )
+
     def _all_trials_s(self, images_per_s: float, slots: int) -> float:
         """Seconds of all trials; where they are promoted, one trains alone at the end."""
         *early, full_length = self.rungs
@@ -104,12 +104,6 @@ class Work:
         alone = (full_length - early[-1]) * (1 - 1 / slots)
         samples = max(self.search_samples / slots + alone, full_length)
         return START_S + self._with_evaluations(samples) / images_per_s
-
-        return Estimate(
-            measure_s=START_S + measure_budget_s(search_s) if has_to_measure else 0.0,
-            search_s=search_s,
-            confirm_s=self.confirm_s(images_per_s, slots),
-        )
 
     def _full_trainings_s(self, trainings: int, images_per_s: float, slots: int) -> float:
         rounds = -(-trainings // slots)

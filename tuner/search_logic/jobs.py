@@ -155,6 +155,13 @@ class Jobs:
         ended = {state: self._ended[state] for state in get_args(EndState)}
         return {"running": len(self._running), "waiting": waiting, **ended}
 
+    def likeliest_first(self, waiting: Iterable[int]) -> list[int]:
+        """Sorts trials that no job works on by how likely they go on.
+
+        First those that do once a slot is free, then the higher rung, then the better score there.
+        """
+        return sorted(waiting, key=self._place)
+
     def next_job(self, seconds_left: float = inf) -> Job | NoJob:
         """A job for a free slot; WAIT only while another job runs; END once nothing is left.
 
@@ -324,6 +331,13 @@ class Jobs:
         before, last = ([0, 0] + [each["samples_seen"] for each in trial.reports[-2:]])[-2:]
         num_reached = self._num_reached(last)
         return self._rungs[num_reached - 1] if num_reached > self._num_reached(before) else None
+
+    def _place(self, number: int) -> tuple[bool, int, float, int]:
+        trial = self._record.trials[number]
+        rung = self._stands_at(trial)
+        is_next = rung is None or rung.is_top(number)
+        score = 0.0 if rung is None else rung.scores[number]
+        return not is_next, -self._num_reached(trial.samples_seen), -score, number
 
     def _goes_on(self, trial: TrialRecord) -> bool:
         if trial.samples_seen >= self._lengths[-1]:

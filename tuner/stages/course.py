@@ -8,6 +8,7 @@ from tuner.planning.machine import Machine, look
 from tuner.planning.resources import Plan, plan_resources
 from tuner.raytune.engine import Dashboard, OnDashboard, check_address
 from tuner.reporting.terminal import bytes_text, count_text, duration_text, say, say_under
+from tuner.stages.disk import Disk, look_at_disk
 from tuner.stages.look import look_at_speed
 from tuner.stages.opening import Search, has_begun, shown_path
 from tuner.stages.speeds import Speeds, recall, speeds_of_run
@@ -47,7 +48,7 @@ def open_course(search: Search, *, is_dry_run: bool) -> Course:
     Raises:
         SettingsError: There is no such model, or it cannot take such images.
         DataError: There is no folder of images that can be listed.
-        ResourceError: The machine cannot give what is asked.
+        ResourceError: The machine cannot give what is asked, or its disk cannot.
     """
     course = plan_course(search)
     known = speeds_of_run(search.folder) or recall(search, course.plan, course.machine)
@@ -55,7 +56,9 @@ def open_course(search: Search, *, is_dry_run: bool) -> Course:
     if known:
         plan = plan_trials(search, course.machine, known.gpus_per_trial)
         shared = replace(course, plan=plan)
+    disk = look_at_disk(search, shared.plan, course.work)
     say_plan(shared)
+    say_disk(search, disk)
     say_machine(shared)
     images_per_s = foresee(shared, known, may_use_gpu=is_dry_run)
     if images_per_s is None:
@@ -136,11 +139,11 @@ def say_plan(course: Course) -> None:
     ends = f"rungs at {', '.join(lengths[:-1])} and {lengths[-1]} epochs"
     if len(lengths) == 1:
         ends = count_text(config.train.epochs, "epoch")
+    if config.search.time_budget_s is not None:
+        ends += f", at most {duration_text(config.search.time_budget_s)}"
     names = ", ".join(map(str, search.possible_values("model.name")))
     num_seeds, num_runs = config.search.confirm_seeds, work.confirm_runs
     confirmed = (
-    if config.search.time_budget_s is not None:
-        ends += f", at most {duration_text(config.search.time_budget_s)}"
         f"the best {num_runs // num_seeds} again on {count_text(num_seeds, 'fresh seed')}, "
         f"{count_text(num_runs, 'run')}"
     )
@@ -152,9 +155,14 @@ def say_plan(course: Course) -> None:
         f"{ends}",
         f"confirm: {confirmed if num_runs else 'nothing'}",
     )
-    say_under(
-        "disk", f"up to {bytes_text(work.disk_bytes)} of checkpoints in {shown_path(search.folder)}"
-    )
+
+
+def say_disk(search: Search, disk: Disk) -> None:
+    """Prints what the checkpoints will take at most, and where."""
+    most = bytes_text(min(disk.need.most_bytes, disk.budget.num_bytes))
+    is_asked = disk.budget.asked_gb is not None
+    allowed = f"; disk_budget_gb allows {bytes_text(disk.budget.num_bytes)}" if is_asked else ""
+    say_under("disk", f"up to {most} of checkpoints in {shown_path(search.folder)}{allowed}")
 
 
 def say_machine(course: Course) -> None:
@@ -184,6 +192,6 @@ def say_dashboard(dashboard: Dashboard) -> None:
     say_under(
         "dashboard",
         f"{dashboard.url}, on this machine alone",
-        f"its token: cat {dashboard.token_path}",
+        f"its token: cat {shown_path(dashboard.token_path)}",
         f"metrics for Prometheus: {dashboard.metrics_url}",
     )

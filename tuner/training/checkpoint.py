@@ -3,6 +3,7 @@
 import hashlib
 import io
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,23 @@ class CheckpointFolder:
         names = (path.stem for path in self.folder.glob("*.pt"))
         return sorted(int(name) for name in names if name.isdecimal())
 
+    def sizes(self) -> dict[int, int]:
+        """Return the bytes of every checkpoint there is, by `samples_seen`."""
+        found = {}
+        for samples_seen in self.saved():
+            with suppress(FileNotFoundError):  # a trial in a slot prunes its own meanwhile
+                found[samples_seen] = self.path(samples_seen).stat().st_size
+        return found
+
+    def remove(self, samples_seen: int) -> None:
+        """Remove a checkpoint, where it is there."""
+        self.path(samples_seen).unlink(missing_ok=True)
+
+    def remove_left_overs(self) -> None:
+        """Remove what a process left that was killed while it wrote."""
+        for left_over in self.folder.glob(".*.tmp"):
+            left_over.unlink(missing_ok=True)
+
     def path(self, samples_seen: int) -> Path:
         """Return where the checkpoint of `samples_seen` lies."""
         return self.folder / f"{samples_seen:09d}.pt"
@@ -114,9 +132,8 @@ class CheckpointFolder:
         past = [samples_seen for samples_seen in self.saved() if samples_seen <= newest]
         kept = {*past[-NEWEST_KEPT:], *keep}
         for samples_seen in set(self.saved()) - kept:
-            self.path(samples_seen).unlink(missing_ok=True)
-        for left_over in self.folder.glob(".*.tmp"):  # of a process killed while it wrote
-            left_over.unlink(missing_ok=True)
+            self.remove(samples_seen)
+        self.remove_left_overs()
 
 
 def weights_sha256(model: nn.Module) -> str:

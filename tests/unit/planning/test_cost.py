@@ -161,7 +161,6 @@ def test_a_search_never_takes_less_than_its_work_or_one_full_training(
 def test_more_trials_cost_more(work: Work, slots: int, more: int) -> None:
     larger = replace(work, trials=work.trials + more)
     assert larger.search_samples > work.search_samples
-    assert larger.disk_bytes > work.disk_bytes
     assert larger.confirm_s(100, slots) == work.confirm_s(100, slots)
 
 
@@ -179,6 +178,7 @@ def test_more_slots_and_more_speed_never_cost_time(work: Work, slots: int) -> No
         assert stage(100, slots + 1) <= stage(100, slots)
         assert stage(200, slots) <= stage(100, slots)
 
+
 @given(work=WORKS, slots=st.integers(1, 20), budget_s=st.floats(1, 1e5))
 def test_a_search_takes_at_most_its_budget_and_confirm_comes_on_top(
     work: Work, slots: int, budget_s: float
@@ -190,7 +190,6 @@ def test_a_search_takes_at_most_its_budget_and_confirm_comes_on_top(
     assert estimate.measure_s <= START_S + budget_s / 10 + 1e-9
 
 
-
 @pytest.mark.parametrize(("slots", "rounds"), [(1, 4), (2, 2), (3, 2), (4, 1), (9, 1)])
 def test_confirm_runs_go_round_by_round(slots: int, rounds: int) -> None:
     work = replace(WORK, num_validation=0)
@@ -200,8 +199,6 @@ def test_confirm_runs_go_round_by_round(slots: int, rounds: int) -> None:
 def test_no_confirm_runs_cost_nothing() -> None:
     work = replace(WORK, confirm_runs=0)
     assert work.confirm_s(100, 2) == 0
-    assert work.disk_bytes == 20 * 3 * 600_000
-    assert WORK.disk_bytes == (20 + 4) * 3 * 600_000
 
 
 def test_an_evaluation_counts_a_third_of_its_images_after_every_report() -> None:

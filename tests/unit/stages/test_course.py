@@ -62,12 +62,13 @@ class Told:
 
 def test_a_dry_run_says_what_would_be_done_and_what_it_would_take(told: Told) -> None:
     opened, lines = told.open()
+    most_bytes = (2 * 4 + 7 * 3 + 4) * opened.work.checkpoint_bytes
     assert lines == [
         "plan      prepare 1000 training and 500 validation images",
         "          measure: loader.num_workers",
         "          search: 7 trials of lenet at 16 px, rungs at 1, 3 and 9 epochs",
         "          confirm: the best 2 again on 2 fresh seeds, 4 runs",
-        f"disk      up to {round(opened.work.disk_bytes / 1e6)} MB of checkpoints in results/tiny",
+        f"disk      up to {round(most_bytes / 1e6)} MB of checkpoints in results/tiny",
         "machine   2 side by side, each with 1 CPU and 1 torch thread",
         *lines[6:7],
         "          by the model's speed on random pixels; reading images comes on top",
@@ -110,7 +111,6 @@ def test_what_is_not_done_takes_no_time(told: Told) -> None:
     assert re.fullmatch(rf"time      about {DURATION}: search {DURATION}", lines[-2])
 
 
-def test_no_more_is_said_to_be_confirmed_than_there_are_trials(told: Told) -> None:
 def test_a_time_budget_bounds_the_search_and_not_what_comes_after(told: Told) -> None:
     unbounded, _ = told.open()
     opened, lines = told.open("search.time_budget_s=8.5")
@@ -123,6 +123,7 @@ def test_a_time_budget_bounds_the_search_and_not_what_comes_after(told: Told) ->
     assert opened.expected_s == 8.5 + confirm_s + START_S + measure_budget_s(8.5)
 
 
+def test_no_more_is_said_to_be_confirmed_than_there_are_trials(told: Told) -> None:
     _, lines = told.open("search.trials=1", "search.confirm_top=5", "search.confirm_seeds=3")
     assert lines[3] == "          confirm: the best 1 again on 3 fresh seeds, 3 runs"
 
@@ -203,6 +204,24 @@ def test_what_the_machine_cannot_give_is_refused_before_anything_is_said(told: T
         told.open("resources.cpus_per_trial=3")
     assert caught.value.problems == (
         "resources.cpus_per_trial: 3 wanted, this process may use 2; use at most that",
+    )
+    assert told.capsys.readouterr().out == ""
+
+
+def test_a_disk_budget_bounds_what_is_told(told: Told) -> None:
+    _, lines = told.open("resources.disk_budget_gb=0.02")
+    assert lines[4] == (
+        "disk      up to 20 MB of checkpoints in results/tiny; disk_budget_gb allows 20 MB"
+    )
+
+
+def test_a_disk_budget_that_is_too_small_is_refused_before_anything_is_said(told: Told) -> None:
+    with pytest.raises(ResourceError) as caught:
+        told.open("resources.disk_budget_gb=0.001")
+    assert caught.value.problems == (
+        "resources.disk_budget_gb: 0.001 wanted, the search needs 0.011 (14 checkpoints of "
+        "0.764 MB, 4 for each of 2 side by side); use at least that or a lower "
+        "search.max_concurrent",
     )
     assert told.capsys.readouterr().out == ""
 

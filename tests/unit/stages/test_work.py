@@ -58,7 +58,8 @@ def test_the_work_is_what_the_settings_ask_for(search_of: OpenSearch) -> None:
     assert (work.num_images, work.num_validation, work.report_samples) == (1000, 500, 500)
     assert (work.rungs, work.reduction_factor) == ((1000, 3000, 9000), 3)
     assert (work.trials, work.confirm_runs) == (7, 2 * 3)
-    assert work.checkpoint_bytes == checkpoint_bytes(search.config, 10) * 3 // 2  # adam's state
+    adam = search.config.with_overrides({"optim.name": "adam"})
+    assert work.checkpoint_bytes == checkpoint_bytes(adam, 10)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +128,7 @@ def test_a_model_that_is_not_there_is_told(search_of: OpenSearch) -> None:
         ("resnet8_s2", "sgd"),
     ],
 )
-def test_a_checkpoint_has_about_the_size_that_is_planned(
+def test_a_checkpoint_has_at_most_the_size_that_is_planned_and_about_that(
     image_folder: Path, tmp_path: Path, model: str, optimizer: str
 ) -> None:
     name, *without = optimizer.split(" without ")
@@ -154,7 +155,8 @@ def test_a_checkpoint_has_about_the_size_that_is_planned(
         with closing(run.results(run.total_samples)) as results:
             assert math.isfinite([result.validation_loss for result in results][-1])
     size_bytes = run.checkpoints.path(run.total_samples).stat().st_size
-    assert checkpoint_bytes(config, len(data.train.classes)) == pytest.approx(size_bytes, rel=0.2)
+    planned_bytes = checkpoint_bytes(config, len(data.train.classes))
+    assert size_bytes <= planned_bytes <= 1.05 * size_bytes
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,137 @@
+"""The checkpoints that trials leave on disk: those that nobody needs go, the others fit the budget.
+
+Only the driver's process removes files here, and only those of trials that no job works on; a
+trial in a slot prunes its own. What may go follows from the record, so that a kill at any moment
+loses nothing: the next start looks at what is there and decides again.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tuner.planning.disk import AT_WORK
+from tuner.reporting.terminal import say, say_under
+from tuner.search_logic.jobs import Jobs
+from tuner.search_logic.keeping import Held, best_first, hold, missed, spare
+from tuner.stages.disk import trial_numbers
+from tuner.study.record import Record
+from tuner.training.checkpoint import CheckpointFolder
+from tuner.trial import checkpoint_folder
+
+TRAINED_AGAIN = (
+    "the budget is used up: trials that wait give up their checkpoints, and are trained again from "
+    "their start where they go on"
+)
+
+
+class StoredCheckpoints:
+    """The checkpoints of one study's trials that no job works on.
+
+    Each trial's folder is looked at when the trial leaves its slot, and all of them once, here:
+    what that costs does not grow with the number of trials.
+
+    Args:
+        folder: Of the search.
+        stage: "search" or "confirm".
+        jobs: Know which trials that wait are likely to go on.
+        keep_best: Of the trials that have ended, how many keep a checkpoint; None is all of them,
+            whatever the budget.
+        budget_bytes: What they may take, those of trials at work among them.
+        checkpoint_bytes: What one is expected to have at most.
+
+    Attributes:
+        num_bytes: Of those of the trials that no job works on.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        stage: str,
+        record: Record,
+        jobs: Jobs,
+        *,
+        keep_best: int | None,
+        budget_bytes: int,
+        checkpoint_bytes: int,
+    ) -> None:
+        self.num_bytes = 0
+        self._folder = folder
+        self._stage = stage
+        self._record = record
+        self._jobs = jobs
+        self._keep_best = keep_best
+        self._budget_bytes = budget_bytes
+        self._checkpoint_bytes = checkpoint_bytes
+        self._at_work: set[int] = set()
+        self._ended: dict[int, Held] = {}
+        self._waiting: dict[int, Held] = {}
+        self._has_told = False
+        for number in trial_numbers(folder, stage):
+            if number < len(record.trials):
+                self.end(number)
+
+    def begin(self, number: int) -> None:
+        """A job begins: its trial's checkpoints are its own now, and there is room for more."""
+        self._forget(number)
+        self._at_work.add(number)
+        self.fit(self._budget_bytes - AT_WORK * len(self._at_work) * self._checkpoint_bytes)
+
+    def end(self, number: int) -> None:
+        """No job works on the trial any more: of its checkpoints those stay that are needed."""
+        self._at_work.discard(number)
+        files = self._files(number)
+        files.remove_left_overs()
+        sizes = files.sizes()
+        self._checkpoint_bytes = max([self._checkpoint_bytes, *sizes.values()])
+        self._keep(number, sizes)
+
+    def settle(self) -> None:
+        """Takes notice of the trials that have ended while they waited."""
+        for number, held in list(self._waiting.items()):
+            if self._record.trials[number].state != "running":
+                self._keep(number, held.sizes)
+
+    def fit(self, num_bytes: int) -> None:
+        """Removes, in order, until the checkpoints here take no more than so many bytes."""
+        ended = () if self._keep_best is None else self._ended.values()
+        self._remove_until(num_bytes, spare(ended, self._waiting, self._jobs.likeliest_first))
+        order = missed(self._ended.values(), self._waiting, self._jobs.likeliest_first)
+        if self._remove_until(num_bytes, order) and not self._has_told:
+            self._has_told = True
+            say_under("disk", TRAINED_AGAIN)
+
+    def _remove_until(self, num_bytes: int, order: Iterator[tuple[int, int]]) -> int:
+        num_removed = 0
+        while self.num_bytes > num_bytes and (each := next(order, None)):
+            self._remove(*each)
+            num_removed += 1
+        return num_removed
+
+    def _keep(self, number: int, sizes: Mapping[int, int]) -> None:
+        held = hold(self._record, number, sizes)
+        self._forget(number)
+        self._put(held)
+        for samples_seen in held.sizes.keys() - held.needed():
+            self._remove(number, samples_seen)
+        if held.has_ended and self._keep_best is not None:
+            for loser in best_first(self._ended.values())[self._keep_best :]:
+                for samples_seen in loser.sizes:
+                    self._remove(loser.trial_number, samples_seen)
+
+    def _remove(self, number: int, samples_seen: int) -> None:
+        self._files(number).remove(samples_seen)
+        held = self._forget(number)
+        assert held is not None
+        self._put(held.without(samples_seen))
+
+    def _put(self, held: Held) -> None:
+        if held.sizes:
+            (self._ended if held.has_ended else self._waiting)[held.trial_number] = held
+            self.num_bytes += held.num_bytes
+
+    def _forget(self, number: int) -> Held | None:
+        held = self._ended.pop(number, None) or self._waiting.pop(number, None)
+        self.num_bytes -= held.num_bytes if held else 0
+        return held
+
+    def _files(self, number: int) -> CheckpointFolder:
+        return CheckpointFolder(checkpoint_folder(self._folder, self._stage, number), say)
