@@ -202,10 +202,6 @@ def test_a_second_search_in_the_same_folder_is_refused_while_the_first_runs(
                 "train.epochs was 9 and is now 3",
             ],
         ),
-        (
-            ("search.metric=validation_loss",),
-            ['metric was "top1" and is now "validation_loss"'],
-        ),
         (("data.limit=20",), ["the images are others", "data.limit was null and is now 20"]),
     ],
 )
@@ -214,11 +210,20 @@ def test_a_search_that_was_begun_keeps_its_space(
 ) -> None:
     folder = begin(*ON_IMAGES)[0].search.folder
     before = (folder / "study.journal").read_bytes()
-    what_to_do = "use name=… or resume=never for a new search"
     assert told.search(*ON_IMAGES, *arguments) == errors(
-        *(f"{folder}: {change}; {what_to_do}" for change in changes)
+        *(f"{folder}: {change}" for change in changes),
+        "change it back, or begin a new search from the best of this one: "
+        "resume=never search.points=results/cifar10-images",
     )
     assert (folder / "study.journal").read_bytes() == before
+
+
+def test_a_search_that_was_begun_keeps_its_metric(here: Path, told: Told) -> None:
+    folder = begin(*ON_IMAGES)[0].search.folder
+    assert told.search(*ON_IMAGES, "search.metric=validation_loss") == errors(
+        f'{folder}: metric was "top1" and is now "validation_loss"',
+        "change it back, or begin a new search: resume=never",
+    )
 
 
 def test_a_search_in_which_every_trial_fails_gives_each_reason_once_and_every_row(

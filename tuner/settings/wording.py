@@ -1,5 +1,7 @@
 """How values and what a key allows are told to a person, in errors and in ``--help``."""
 
+import shlex
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -21,6 +23,12 @@ def shown(value: Any) -> str:
         case _:
             text = repr(value)
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
+
+
+def shown_path(path: Path) -> str:
+    """A path as a person would type it here."""
+    here = Path.cwd()
+    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
 def allowed(field: FieldInfo) -> str:

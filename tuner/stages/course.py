@@ -8,9 +8,10 @@ from tuner.planning.machine import Machine, look
 from tuner.planning.resources import Plan, plan_resources
 from tuner.raytune.engine import Dashboard, OnDashboard, check_address
 from tuner.reporting.terminal import bytes_text, count_text, duration_text, say, say_under
+from tuner.settings.wording import shown_path
 from tuner.stages.disk import Disk, look_at_disk
 from tuner.stages.look import look_at_speed
-from tuner.stages.opening import Search, has_begun, shown_path
+from tuner.stages.opening import Search, has_begun
 from tuner.stages.speeds import Speeds, recall, speeds_of_run
 from tuner.stages.work import count_images, plan_work
 

@@ -86,9 +86,16 @@ def counts_text(jobs: Jobs) -> str:
 
 
 class FollowedJobs:
-    """Jobs whose every step is shown."""
+    """Jobs whose every step is shown, as long as there is time, and which the disk has room for."""
 
-    def __init__(self, jobs: Jobs, record: Record, view: LiveView, clock: StageClock) -> None:
+    def __init__(
+        self,
+        jobs: Jobs,
+        record: Record,
+        view: LiveView,
+        clock: StageClock,
+        stored: StoredCheckpoints,
+    ) -> None:
         self._jobs = jobs
         self._record = record
         self._view = view

@@ -16,8 +16,9 @@ from tuner.handover import (
 )
 from tuner.reporting.terminal import say, say_under
 from tuner.settings.config import Config
+from tuner.settings.wording import shown_path
 from tuner.stages.course import Course
-from tuner.stages.opening import Search, shown_path
+from tuner.stages.opening import Search
 from tuner.stages.tables import write_confirm_table, write_leaderboard
 from tuner.study.confirmed import Confirmed, confirmed, describe_confirmed
 from tuner.study.record import Record, Report, TrialRecord

@@ -1,6 +1,5 @@
 """What a search is: its space, its name, its folder. Imports nothing heavy."""
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count
@@ -87,9 +86,3 @@ def fresh_names(name: str) -> Iterator[str]:
     """The name, then the name with -2, -3 … behind it."""
     yield name
     yield from (f"{name}-{number}" for number in count(2))
-
-
-def shown_path(path: Path) -> str:
-    """A path as a person would type it here."""
-    here = Path.cwd()
-    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))

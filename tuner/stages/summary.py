@@ -7,9 +7,9 @@ from typing import Any
 
 from tuner.files import write_json
 from tuner.reporting.terminal import count_text, duration_text, metric_text, say, say_under
+from tuner.settings.wording import shown_path
 from tuner.stages.course import Course
 from tuner.stages.hand_over import Winner, retrain_command
-from tuner.stages.opening import shown_path
 from tuner.study.confirmed import Confirmed, describe_confirmed
 from tuner.study.record import Record
 

@@ -13,6 +13,7 @@ from optuna.study import StudyDirection
 
 from tuner.errors import StudyError
 from tuner.settings.identity import describe_changes
+from tuner.settings.wording import shown_path
 from tuner.study.journal import EventJournal
 
 # For who looks at the study with a tool that knows nothing of this program.
@@ -50,7 +51,8 @@ def find_study(
     """The study's number in the journal, or None where it has not begun.
 
     Raises:
-        StudyError: One line for each difference between `identity` and what it was made for.
+        StudyError: One line for each difference between `identity` and what it was made for, and
+            one that says what to do.
     """
     studies = {study.study_name: study for study in storage.get_all_studies()}
     if name not in studies:
@@ -64,11 +66,10 @@ def find_study(
     if before["metric"] != now["metric"]:
         del before["direction"], now["direction"]  # it follows
     if changes := describe_changes(before, now):
+        is_comparable = before["metric"] == now["metric"]
         raise StudyError(
-            *(
-                f"{run_folder}: {change}; use name=… or resume=never for a new search"
-                for change in changes
-            )
+            *(f"{run_folder}: {change}" for change in changes),
+            _another_search(run_folder, is_comparable=is_comparable),
         )
     return study._study_id
 
@@ -86,6 +87,16 @@ def begin_study(
         storage.set_study_user_attr(study_id, "units", UNITS)
         storage.set_study_user_attr(study_id, "identity", identity)
     return study_id
+
+
+def _another_search(run_folder: Path, *, is_comparable: bool) -> str:
+    """What to do about a search that cannot go on; scores of another metric choose no points."""
+    if not is_comparable:
+        return "change it back, or begin a new search: resume=never"
+    return (
+        "change it back, or begin a new search from the best of this one: "
+        f"resume=never search.points={shown_path(run_folder)}"
+    )
 
 
 def _flat(identity: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import pytest
 from tests.unit.stages.conftest import OpenSearch, files_in
 from tuner.errors import StudyError
 from tuner.settings.config import Config, flatten
-from tuner.stages.opening import shown_path
 
 
 def begin(folder: Path) -> None:
@@ -104,9 +103,3 @@ def test_rungs_lie_where_reports_fall_due(
 def test_settings_are_those_of_the_space_over_the_defaults(search_of: OpenSearch) -> None:
     changed = {"data.image_size": 16, "model.name": "lenet", "search.trials": 7}
     assert flatten(search_of().config) == flatten(Config()) | changed | {"search.grace_epochs": 1}
-
-
-def test_a_path_is_shown_as_it_would_be_typed_here(here: Path) -> None:
-    assert shown_path(here / "results" / "tiny") == "results/tiny"
-    assert shown_path(here / "my results") == "'my results'"
-    assert shown_path(Path("/elsewhere/x")) == "/elsewhere/x"

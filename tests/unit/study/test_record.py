@@ -184,32 +184,48 @@ def test_a_lock_left_by_a_killed_process_costs_no_wait(
     assert [path.name for path in tmp_path.iterdir()] == [JOURNAL_NAME]
 
 
-def test_a_changed_search_is_refused_with_every_difference(tmp_path: Path) -> None:
+def test_a_changed_search_is_refused_with_every_difference_and_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     open_record(tmp_path)
     changes: dict[str, Any] = {
-        "metric": "validation_loss",
-        "direction": "minimize",
         "data_fingerprint": "beef",
         "parameters": {"optim.lr": FloatSpec(0.01, 1.0, log=True), "optim.momentum": SPACE_CHOICE},
         "settings_plain": {"train.epochs": 12, "train.batch_size": 128},
     }
     with pytest.raises(StudyError) as caught:
         open_record(tmp_path, **changes)
-    what_to_do = "use name=… or resume=never for a new search"
-    assert caught.value.problems == tuple(
-        f"{tmp_path}: {change}; {what_to_do}"
-        for change in [
-            'metric was "top1" and is now "validation_loss"',
-            "the images are others",
-            'optim.lr was {"log": [0.001, 1.0]} and is now {"log": [0.01, 1.0]}',
-            'train.batch_size was {"choices": [32, 64]} and is now 128',
-            "train.epochs was 9 and is now 12",
-            'optim.momentum was absent and is now {"choices": [0.0, 0.9]}',
-        ]
+    what_to_do = "change it back, or begin a new search from the best of this one: resume=never"
+    assert caught.value.problems == (
+        *(
+            f"{tmp_path}: {change}"
+            for change in [
+                "the images are others",
+                'optim.lr was {"log": [0.001, 1.0]} and is now {"log": [0.01, 1.0]}',
+                'train.batch_size was {"choices": [32, 64]} and is now 128',
+                "train.epochs was 9 and is now 12",
+                'optim.momentum was absent and is now {"choices": [0.0, 0.9]}',
+            ]
+        ),
+        f"{what_to_do} search.points={tmp_path}",
     )
+    monkeypatch.chdir(tmp_path.parent)
+    with pytest.raises(StudyError) as caught:
+        open_record(tmp_path, **changes)
+    assert caught.value.problems[-1] == f"{what_to_do} search.points={tmp_path.name}"
     open_record(tmp_path)
     with pytest.raises(StudyError, match='direction was "maximize" and is now "minimize"'):
         open_record(tmp_path, direction="minimize")
+
+
+def test_a_search_by_another_metric_is_refused_and_gives_no_points(tmp_path: Path) -> None:
+    open_record(tmp_path)
+    with pytest.raises(StudyError) as caught:
+        open_record(tmp_path, metric="validation_loss", direction="minimize")
+    assert caught.value.problems == (
+        f'{tmp_path}: metric was "top1" and is now "validation_loss"',
+        "change it back, or begin a new search: resume=never",
+    )
 
 
 SPACE_CHOICE = ChoiceSpec((0.0, 0.9))
