@@ -90,6 +90,8 @@ def main(keys: RetrainKeys, overrides: list[str]) -> None:
         from tuner.reporting.terminal import say
 
         run = open_training(task)
+        if lost := run.what_is_lost(samples_reported(task)):
+            say(lost)
         train(run, task)
         hand_over(run, task)
         say(f"model folder: {task.output}")
@@ -239,6 +241,13 @@ def train(run: "TrainingRun", task: Task) -> None:
                 )
             write_metrics(run, task)
             tell(result.to_plain())
+
+
+def samples_reported(task: Task) -> int:
+    """Returns the images of the last report in `metrics.jsonl`; 0 where there is none."""
+    path = task.output / "metrics.jsonl"
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    return max((json.loads(line)["samples_seen"] for line in lines), default=0)
 
 
 def write_metrics(run: "TrainingRun", task: Task) -> None:

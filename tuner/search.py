@@ -13,7 +13,8 @@ from typing import Literal
 from pydantic import Field
 
 from tuner import cli
-from tuner.files import hold_folder
+from tuner.errors import StoppedError
+from tuner.files import hold_folder, stopping_for_disk
 from tuner.stages.opening import Search, open_search
 
 
@@ -56,7 +57,7 @@ def main(keys: SearchKeys, overrides: list[str]) -> None:
     with (
         hold_folder(search.folder),
         telling_how_to_go_on(search),
-        ray_session(course.machine, course.on_dashboard) as ray,
+        ray_session(course.machine, search.folder, course.on_dashboard) as ray,
     ):
         with timing(times, "prepare"):
             data = prepare(course)
@@ -84,14 +85,22 @@ def timing(times: dict[str, float], stage: str) -> Iterator[None]:
 
 @contextmanager
 def telling_how_to_go_on(search: Search) -> Iterator[None]:
-    """Says, when the search is interrupted, with which command it goes on."""
+    """Says with which command a search that was stopped goes on.
+
+    Raises:
+        StoppedError: It ended before it was done, the disk being full, say.
+    """
+    given = [each for each in sys.argv[1:] if not each.startswith(("name=", "resume="))]
+    command = shlex.join(["python", "-m", "tuner.search", *given, f"name={search.name}"])
     try:
-        yield
+        with stopping_for_disk(search.folder, cli.TEMPORARY):
+            yield
     except (KeyboardInterrupt, SystemExit):
-        given = [each for each in sys.argv[1:] if not each.startswith(("name=", "resume="))]
-        command = ["python", "-m", "tuner.search", *given, f"name={search.name}"]
-        sys.stderr.write(f"stopped, nothing is lost; go on with: {shlex.join(command)}\n")
+        sys.stderr.write(f"stopped, nothing is lost; go on with: {command}\n")
         raise
+    except StoppedError as error:
+        problems = (f"{problem}; go on with: {command}" for problem in error.problems)
+        raise StoppedError(*problems) from error
 
 
 if __name__ == "__main__":

@@ -2,19 +2,23 @@
 
 import os
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from tuner.assemble import build_loader, open_run
 from tuner.data.loader import Loader
 from tuner.data.prepare import PreparedData, load_prepared
 from tuner.settings.config import Config
+
+BEAT_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +48,12 @@ def checkpoint_folder(run_folder: Path, stage: str, number: int) -> Path:
 def run_job(
     job: Mapping[str, Any], context: Mapping[str, Any]
 ) -> Generator[dict[str, Any], None, None]:
-    """Trains one job and yields its results as plain values.
+    """Trains one job and yields its results as plain values, touching its beat file meanwhile.
 
     A result has the fields of an `EpochResult`, the `device` and `threads` it was trained with and,
     to tell where a slot's time goes, `worker_pid`, `started_at` and `reported_at` (Unix seconds:
     this job's first line, this result) and `setup_s` (seconds from that line to `fit`). What it has
-    to say of checkpoints passed over is in `message`.
+    to say of checkpoints passed over or gone is in `message`.
     """
     started_at = time.time()
     shared = TrialContext(**context)
@@ -58,7 +62,10 @@ def run_job(
     data, loader = KEPT.get(shared, config)
     said: list[str] = []
     folder = checkpoint_folder(Path(shared.run_folder), shared.stage, job["trial_number"])
-    run = open_run(config, data, loader, folder, on_damaged=said.append)
+    beating = BeatingLoader(loader, Path(job["beat_path"]))
+    run = open_run(config, data, beating, folder, on_damaged=said.append)
+    if not said:
+        said.append(run.what_is_lost(job["start_samples"]))
     stamps = {
         "worker_pid": os.getpid(),
         "device": run.state.device.type,
@@ -73,6 +80,33 @@ def run_job(
             message = "; ".join(filter(None, [*said, report["message"]]))
             said.clear()
             yield report | stamps | {"message": message, "reported_at": time.time()}
+
+
+class BeatingLoader:
+    """A loader that touches a file, once a second at most, when it is asked for a batch.
+
+    Training and evaluation ask for one when the one before is done: they get on.
+    """
+
+    def __init__(self, loader: Loader, beat_path: Path) -> None:
+        self._loader = loader
+        self._beat_path = beat_path
+        self._beat_at = -BEAT_EVERY_S
+
+    def batches(
+        self, split: str, positions: Iterable[NDArray[np.int64]]
+    ) -> Generator[torch.Tensor, None, None]:
+        """Yields what the loader does."""
+        with closing(self._loader.batches(split, positions)) as batches:
+            for batch in batches:
+                yield batch
+                self._beat()
+
+    def _beat(self) -> None:
+        now = time.monotonic()
+        if now - self._beat_at >= BEAT_EVERY_S:
+            self._beat_path.touch()
+            self._beat_at = now
 
 
 class KeptData:

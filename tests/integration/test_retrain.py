@@ -3,12 +3,16 @@
 import hashlib
 import json
 import random
+import shutil
 import sys
 import time
 from pathlib import Path
 from subprocess import PIPE, Popen
 
-from tests.integration.conftest import Command
+import pytest
+
+from tests.integration.conftest import SPACE, Command, Told
+from tuner import cli, retrain
 
 IMAGES = ("data.root=images", "train.epochs=30")
 
@@ -77,6 +81,21 @@ def test_a_killed_retrain_ends_with_the_weights_of_one_that_was_not(command: Com
     ]
     assert scores[0] == scores[1]
     assert len(scores[0]) == 30
+
+
+def test_a_retrain_whose_checkpoints_are_gone_says_so_and_begins_anew(
+    here: Path, told: Told, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("space=tiny.yaml", "data.root=images", "train.epochs=2", "output=again")
+    (here / "tiny.yaml").write_text(SPACE)
+    assert told.retrain(*arguments) == (0, [])
+    first = sha256(here / "again" / "model.safetensors")
+    shutil.rmtree(here / "again" / "checkpoints")
+    assert cli.run("retrain", retrain.RetrainKeys, retrain.main, arguments) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == f"{here}/again/checkpoints: no checkpoint is left; training begins anew"
+    assert [line[:12] for line in out[1:3]] == ["epoch   1.00", "epoch   2.00"]
+    assert sha256(here / "again" / "model.safetensors") == first
 
 
 def test_best_yaml_trains_to_the_recorded_count(command: Command) -> None:

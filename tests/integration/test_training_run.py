@@ -89,13 +89,24 @@ def test_neither_workers_nor_the_decoder_change_a_weight(config: Config, tmp_pat
     assert len(digests) == 1
 
 
-JOB = {"trial_number": 5, "settings": {}, "start_samples": 0, "until_samples": 72}
+@pytest.fixture
+def job(tmp_path: Path) -> dict[str, Any]:
+    """Return a job on the whole of trial 5."""
+    return {
+        "trial_number": 5,
+        "settings": {},
+        "start_samples": 0,
+        "until_samples": 72,
+        "beat_path": str(tmp_path / "beat"),
+    }
 
 
-def test_reports_that_were_saved_but_not_heard_are_told_first(context: dict[str, Any]) -> None:
-    with closing(run_job(JOB, context)) as results:
+def test_reports_that_were_saved_but_not_heard_are_told_first(
+    job: dict[str, Any], context: dict[str, Any]
+) -> None:
+    with closing(run_job(job, context)) as results:
         heard = [*islice(results, 2)]
-    with closing(run_job(JOB | {"start_samples": 24}, context)) as results:
+    with closing(run_job(job | {"start_samples": 24}, context)) as results:
         told = list(results)
     assert [each["samples_seen"] for each in heard] == [24, 48]
     assert [each["samples_seen"] for each in told] == [48, 72]
@@ -103,24 +114,47 @@ def test_reports_that_were_saved_but_not_heard_are_told_first(context: dict[str,
 
 
 def test_a_damaged_checkpoint_is_said_and_the_one_before_it_used(
-    context: dict[str, Any], tmp_path: Path
+    job: dict[str, Any], context: dict[str, Any], tmp_path: Path
 ) -> None:
-    with closing(run_job(JOB, context)) as results:
+    with closing(run_job(job, context)) as results:
         heard = [*islice(results, 2)]
     newest = tmp_path / "trials" / "0005" / "000000048.pt"
     newest.write_bytes(newest.read_bytes()[:-1])
-    with closing(run_job(JOB | {"start_samples": 48}, context)) as results:
+    with closing(run_job(job | {"start_samples": 48}, context)) as results:
         told = list(results)
     assert [(each["samples_seen"], each["message"]) for each in told] == [
-        (48, f"{newest}: is damaged (its SHA-256 does not fit); the checkpoint before it is used"),
+        (48, f"{newest}: is damaged (its SHA-256 does not fit); 000000024.pt is used instead"),
         (72, ""),
     ]
     assert told[0]["train_loss"] == heard[1]["train_loss"]
 
 
+@pytest.mark.parametrize(
+    ("kept", "told"),
+    [
+        (24, "the newest checkpoint is of 24 images and not of 48; training goes on from there"),
+        (0, "no checkpoint is left; training begins anew"),
+    ],
+)
+def test_a_trial_whose_checkpoints_are_gone_says_where_it_goes_on_and_ends_alike(
+    job: dict[str, Any], context: dict[str, Any], tmp_path: Path, kept: int, told: str
+) -> None:
+    with closing(run_job(job, context)) as results:
+        heard = [*islice(results, 2)]
+    folder = tmp_path / "trials" / "0005"
+    for path in folder.iterdir():
+        if int(path.stem) > kept:
+            path.unlink()
+    with closing(run_job(job | {"start_samples": 48}, context)) as results:
+        again = list(results)
+    assert [each["message"] for each in again] == [f"{folder}: {told}"] + [""] * (len(again) - 1)
+    assert [each["samples_seen"] for each in again] == [24, 48, 72][kept // 24 :]
+    assert again[-2]["train_loss"] == heard[1]["train_loss"]
+
+
 def test_a_checkpoint_that_cannot_be_written_is_raised(
-    context: dict[str, Any], tmp_path: Path
+    job: dict[str, Any], context: dict[str, Any], tmp_path: Path
 ) -> None:
     (tmp_path / "trials").touch()
-    with pytest.raises(CheckpointError), closing(run_job(JOB, context)) as results:
+    with pytest.raises(CheckpointError), closing(run_job(job, context)) as results:
         list(results)

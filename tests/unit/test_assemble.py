@@ -1,0 +1,105 @@
+"""A run keeps the checkpoint of its best report, and says so where checkpoints are gone."""
+
+import math
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from tests.unit.training.conftest import RECIPE, memory_loader, small_net
+from tuner.assemble import TrainingRun
+from tuner.data.prepare import PreparedData
+from tuner.training.checkpoint import CheckpointFolder
+from tuner.training.optim import build_optimizer
+from tuner.training.result import build_result
+from tuner.training.state import start_state
+
+NUM_IMAGES = 30
+
+
+def run_in(folder: Path, direction: str = "maximize") -> TrainingRun:
+    """Return a run at its start."""
+    loader = memory_loader(NUM_IMAGES)
+    return TrainingRun(
+        state=start_state(
+            lambda: small_net(nn.BatchNorm2d(8)),
+            lambda model: build_optimizer(model, name="sgd", lr=1, momentum=0.9, weight_decay=0),
+            device=torch.device("cpu"),
+            precision="fp32",
+            batch_size=8,
+            accumulate_steps=1,
+            seed=0,
+        ),
+        recipe=RECIPE,
+        data=PreparedData(loader.train, loader.validation, fingerprint="", notes=()),
+        loader=loader,
+        checkpoints=CheckpointFolder(folder, pytest.fail),
+        metric="top1",
+        direction=direction,
+    )
+
+
+def report(run: TrainingRun, score: float) -> None:
+    """Let the run come to a report with that score, and save it."""
+    run.state.samples_seen += 15
+    result = build_result(run.state, run.recipe, NUM_IMAGES, top1=score)
+    run.state.history.append(result.to_plain())
+    run.save(run.state)
+
+
+def assert_best_is(run: TrainingRun, samples_seen: int | None) -> None:
+    """Check that score, epoch and file of the best report are those of that place."""
+    if samples_seen is None:
+        assert run.best is None
+        return
+    saved = torch.load(run.checkpoints.path(samples_seen))
+    assert saved["samples_seen"] == samples_seen
+    assert saved["history"][-1] == run.best
+    assert run.best is not None
+    assert run.best["samples_seen"] == samples_seen
+    assert run.best["epoch"] == samples_seen / NUM_IMAGES
+
+
+def test_a_score_that_is_no_number_never_pushes_out_the_best(tmp_path: Path) -> None:
+    run = run_in(tmp_path)
+    for score, best in ((0.1, 15), (math.nan, 15), (0.9, 45), (0.2, 45), (math.inf, 45), (0.3, 45)):
+        report(run, score)
+        assert_best_is(run, best)
+    assert run.checkpoints.saved() == [45, 75, 90]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
+@given(
+    scores=st.lists(st.sampled_from([0.0, 0.25, 0.5, math.nan, -math.inf]), max_size=7),
+    direction=st.sampled_from(["maximize", "minimize"]),
+)
+def test_the_best_report_s_checkpoint_is_kept_beside_the_newest_two(
+    quick_path: Path, scores: list[float], direction: str
+) -> None:
+    with tempfile.TemporaryDirectory(dir=quick_path) as folder:
+        run = run_in(Path(folder), direction)
+        finite: list[tuple[float, int]] = []
+        for place, score in enumerate(scores, start=1):
+            report(run, score)
+            if math.isfinite(score):
+                finite.append((-score if direction == "maximize" else score, 15 * place))
+            best = min(finite)[1] if finite else None
+            assert_best_is(run, best)
+            newest = [15 * each for each in range(1, place + 1)][-2:]
+            assert run.checkpoints.saved() == sorted({*newest, *([best] if best else [])})
+
+
+def test_a_run_whose_checkpoints_are_gone_says_so(tmp_path: Path) -> None:
+    run = run_in(tmp_path / "0007")
+    assert run.what_is_lost(0) == ""
+    assert run.what_is_lost(15) == f"{tmp_path}/0007: no checkpoint is left; training begins anew"
+    report(run, 0.5)
+    assert run.what_is_lost(15) == ""
+    assert run.what_is_lost(30) == (
+        f"{tmp_path}/0007: the newest checkpoint is of 15 images and not of 30; "
+        "training goes on from there"
+    )
