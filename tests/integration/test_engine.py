@@ -27,7 +27,7 @@ from tuner.search_logic.jobs import END, GO, STOP, WAIT, Decision, Job, NoJob
 Results = Generator[Mapping[str, Any], None, None]
 
 # Two trials share the one card of a machine that shows only its fourth.
-MACHINE = Machine(2, 2**33, 2**30, (Gpu("fourth", 2**34),))
+MACHINE = Machine(2, 2**33, 2**30, (Gpu("fourth", 2**34, 2**34),))
 PLAN = Plan(slots=2, cpus_per_trial=0.5, gpus_per_trial=0.5, num_gpus=1, threads=1)
 VISIBLE_CARD = "3"
 EXPORT_EVERY_S = 1  # Ray's metrics, instead of every 10 s

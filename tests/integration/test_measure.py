@@ -28,7 +28,7 @@ from tuner.stages.work import count_images, plan_work
 from tuner.trial import TrialContext
 
 # Ray counts a card that torch does not find: work on its share runs on the CPU.
-MACHINE = Machine(2.0, 2**34, 2**30, (Gpu("card", 2**35),))
+MACHINE = Machine(2.0, 2**34, 2**30, (Gpu("card", 2**35, 2**35),))
 PLAN = Plan(slots=2, cpus_per_trial=0.5, gpus_per_trial=0.0, num_gpus=0, threads=1)
 
 

@@ -20,26 +20,37 @@ ASK_TORCH = """
 import json, torch
 count = torch.cuda.device_count() if torch.cuda.is_available() else 0
 cards = [torch.cuda.get_device_properties(card) for card in range(count)]
-print(json.dumps([[card.name, card.total_memory] for card in cards]))
+free = [torch.cuda.mem_get_info(card)[0] for card in range(count)]
+print(json.dumps([[card.name, card.total_memory, left] for card, left in zip(cards, free)]))
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One card that training can use."""
+    """One card that training can use.
+
+    Attributes:
+        free_bytes: What no program had when it was looked at.
+    """
 
     name: str
     memory_bytes: int
+    free_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What this process may use: affinity, cgroup limits and CUDA_VISIBLE_DEVICES are taken off."""
+    """What this process may use: affinity, cgroup limits and CUDA_VISIBLE_DEVICES are taken off.
+
+    Attributes:
+        host_cpus: What there would be without them.
+    """
 
     cpus: float
     memory_bytes: int
     shm_free_bytes: int
     gpus: tuple[Gpu, ...]
+    host_cpus: int = 0
 
 
 def look() -> Machine:
@@ -54,6 +65,7 @@ def look() -> Machine:
         memory_bytes=min([memory_bytes, *map(memory_limit_bytes, folders)]),
         shm_free_bytes=shutil.disk_usage("/dev/shm").free,
         gpus=find_gpus() if any(Path("/dev").glob("nvidia[0-9]*")) else (),
+        host_cpus=os.cpu_count() or 0,
     )
 
 
@@ -102,4 +114,4 @@ def find_gpus() -> tuple[Gpu, ...]:
     asked = subprocess.run([sys.executable, "-c", ASK_TORCH], capture_output=True, text=True)
     if asked.returncode != 0:
         return ()
-    return tuple(Gpu(name, memory) for name, memory in json.loads(asked.stdout.splitlines()[-1]))
+    return tuple(Gpu(*card) for card in json.loads(asked.stdout.splitlines()[-1]))

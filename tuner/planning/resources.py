@@ -1,10 +1,11 @@
 """How many trials run side by side, and what each of them gets."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor, inf
 
 from tuner.errors import ResourceError
-from tuner.planning.machine import Machine
+from tuner.planning.machine import Gpu, Machine
 
 # What a process takes of a card beside torch's allocator: context, kernels, cuDNN. An estimate.
 GPU_CONTEXT_BYTES = 600 * 2**20
@@ -78,6 +79,8 @@ def plan_resources(
             f"search.max_concurrent: {slots} trials of {least_cpus:g} CPU and {gpus:g} GPU "
             f"wanted, {machine.cpus:g} CPU and {num_gpus} GPU hold {fit}; use at most {fit}"
         )
+    if gpus and not problems:
+        problems += _taken_cards(machine.gpus, _times(1, gpus))
     if problems:
         raise ResourceError(*problems)
     return Plan(
@@ -87,6 +90,18 @@ def plan_resources(
         num_gpus=num_gpus if gpus else 0,
         threads=max(1, floor(cpus)),
     )
+
+
+def _taken_cards(gpus: Sequence[Gpu], trials_per_gpu: int) -> list[str]:
+    """A line for each card that has no room for the bare processes of its trials."""
+    needed = trials_per_gpu * GPU_CONTEXT_BYTES
+    return [
+        f"GPU {number} ({gpu.name}): {gpu.free_bytes / 1e9:.1f} of {gpu.memory_bytes / 1e9:.1f} GB "
+        f"are free, {trials_per_gpu} trials need {needed / 1e9:.1f} GB before they train; end what "
+        "uses it, or leave it out by CUDA_VISIBLE_DEVICES"
+        for number, gpu in enumerate(gpus)
+        if gpu.free_bytes < needed
+    ]
 
 
 def _times(total: float, each: float) -> int:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import ResourceError, StoppedError
+from tuner.files import is_disk_error
 from tuner.planning.machine import Machine
 from tuner.planning.resources import Plan
 from tuner.raytune.interrupts import Interrupts, leave
@@ -100,7 +101,11 @@ class RaySession:
         self._others: set[Any] = set()
 
     def ensure_started(self) -> None:
-        """Starts Ray's processes where they do not run yet: 3 s, or 5 s with the dashboard."""
+        """Starts Ray's processes where they do not run yet: 3 s, or 5 s with the dashboard.
+
+        Raises:
+            StoppedError: They do not come up.
+        """
         if self._is_started:
             return
         import ray
@@ -112,19 +117,25 @@ class RaySession:
         AuthenticationTokenLoader.instance().reset_cache()
         # As Ray does on macOS: every socket on loopback. Its variable is read at import, too early.
         ray._private.ray_constants.ENABLE_RAY_CLUSTER = False
-        # Ray's own SIGTERM handler, in place until `install` takes it back, ends in SystemExit.
-        with self._interrupts.replaced():
-            started = ray.init(
-                address="local",
-                num_cpus=math.ceil(self._machine.cpus),
-                num_gpus=len(self._machine.gpus),
-                object_store_memory=OBJECT_STORE_BYTES,
-                include_dashboard=self._on_dashboard is not None,
-                dashboard_host="127.0.0.1",
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                _temp_dir=str(self.scratch.ray_folder),
-            )
+        try:
+            # Ray's own SIGTERM handler, in place until it is taken back, ends in SystemExit.
+            with self._interrupts.replaced():
+                started = ray.init(
+                    address="local",
+                    num_cpus=math.ceil(self._machine.cpus),
+                    num_gpus=len(self._machine.gpus),
+                    object_store_memory=OBJECT_STORE_BYTES,
+                    include_dashboard=self._on_dashboard is not None,
+                    dashboard_host="127.0.0.1",
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    _temp_dir=str(self.scratch.ray_folder),
+                )
+        except Exception as error:
+            if is_disk_error(error):
+                raise
+            reason = (str(error).splitlines() or [""])[0]
+            raise StoppedError(f"ray: does not start ({type(error).__name__}: {reason})") from error
         # Lines on dead workers that come in spite of log_to_driver=False; the failed trial says it.
         ray._private.worker._worker_logs_enabled = False
         logging.getLogger("ray.tune.tune").addFilter(is_news)

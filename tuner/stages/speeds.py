@@ -93,7 +93,10 @@ def what_decides(search: Search, plan: Plan, machine: Machine) -> Mapping[str, A
     return {
         "processor": processor(),
         "versions": versions(),
-        "machine": asdict(machine) | {"memory_bytes": 0, "shm_free_bytes": 0},
+        "machine": {
+            "cpus": machine.cpus,
+            "gpus": [(gpu.name, gpu.memory_bytes) for gpu in machine.gpus],
+        },
         "plan": asdict(plan),
         "gpus_per_trial": config.resources.gpus_per_trial,
         "data": config.data.model_dump(exclude={"cache_root"}),

@@ -13,7 +13,7 @@ from tuner.planning.resources import Plan, plan_resources
 
 
 def machine(cpus: float, num_gpus: int = 0) -> Machine:
-    return Machine(cpus, 2**34, 2**30, (Gpu("card", 2**34),) * num_gpus)
+    return Machine(cpus, 2**34, 2**30, (Gpu("card", 2**34, 2**34),) * num_gpus)
 
 
 def plan_here(here: Machine, **asked: Any) -> Plan:
@@ -155,3 +155,20 @@ def test_what_the_machine_cannot_give_is_named(
         )
 
     assert list(caught.value.problems) == problems
+
+
+def test_a_card_that_other_programs_have_taken_is_named() -> None:
+    cards = (Gpu("one", 12 * 10**9, 3 * 10**8), Gpu("two", 12 * 10**9, 12 * 10**9))
+    with pytest.raises(ResourceError) as caught:
+        plan_resources(
+            Machine(8, 2**34, 2**30, cards),
+            cpus_per_trial="auto",
+            gpus_per_trial=0.5,
+            max_concurrent="auto",
+            num_trials=12,
+        )
+
+    assert str(caught.value) == (
+        "GPU 0 (one): 0.3 of 12.0 GB are free, 2 trials need 1.3 GB before they train; "
+        "end what uses it, or leave it out by CUDA_VISIBLE_DEVICES"
+    )

@@ -15,7 +15,7 @@ from tuner.stages.measure import is_share_open, measure, most_trials_per_gpu, wi
 from tuner.stages.speeds import Speeds, keep_in_run, remember, speeds_of_run
 from tuner.stages.work import plan_work
 
-CARD = Machine(16, 2**35, 2**30, (Gpu("card", 2**35),))
+CARD = Machine(16, 2**35, 2**30, (Gpu("card", 2**35, 2**35),))
 SESSION: RaySession = object()  # type: ignore[assignment]
 
 

@@ -48,7 +48,7 @@ def test_the_newest_measurement_counts(search_of: OpenSearch) -> None:
     "change",
     [
         {"cpus": 4},
-        {"gpus": (Gpu("card", 2**34),)},
+        {"gpus": (Gpu("card", 2**34, 2**34),)},
     ],
 )
 def test_another_machine_is_measured_afresh(search_of: OpenSearch, change: dict[str, Any]) -> None:
