@@ -39,7 +39,7 @@ def test_where_the_folder_takes_no_socket_ray_lies_beside_it(
     def refuse(self: socket.socket, path: str) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(module.socket.socket, "bind", refuse)
+    monkeypatch.setattr("socket.socket.bind", refuse)
     with scratch(tmp_path) as found:
         assert found.ray_folder.is_dir()
         assert not found.ray_folder.is_symlink()
@@ -102,7 +102,7 @@ def test_no_place_for_sockets_is_refused_and_leaves_nothing(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setenv("TMPDIR", "/scratch")
-    monkeypatch.setattr(module.tempfile, "mkdtemp", refuse)
+    monkeypatch.setattr("tempfile.mkdtemp", refuse)
     with pytest.raises(ResourceError) as caught, scratch(tmp_path):
         pass
 
