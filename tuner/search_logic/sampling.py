@@ -59,7 +59,7 @@ def propose(
             sampler takes the scrambled Sobol point of the trial number, as it does at first.
         tried: The ``settings_key`` of every trial so far.
     """
-    specs = _parents_first(specs)
+    specs = parents_first(specs)
     rng = np.random.default_rng([seed, trial_number])
     for settings in _candidates(specs, list(history), sampler, seed, trial_number, rng):
         if settings_key(settings) not in tried:
@@ -185,16 +185,18 @@ def _active(specs: Specs, drawn: Mapping[str, Any]) -> Settings:
     """The drawn values whose conditions hold, parents first."""
     settings: Settings = {}
     for key, spec in specs.items():
-        if _holds(spec, settings):
+        if holds(spec, settings):
             settings[key] = drawn[key]
     return settings
 
 
-def _holds(spec: ParameterSpec, settings: Mapping[str, Any]) -> bool:
+def holds(spec: ParameterSpec, settings: Mapping[str, Any]) -> bool:
+    """Whether a parameter is searched beside these settings of its parents."""
     return all(key in settings and settings[key] == value for key, value in spec.when)
 
 
-def _parents_first(specs: Specs) -> Specs:
+def parents_first(specs: Specs) -> Specs:
+    """The specs in an order in which conditions stand on earlier ones alone."""
     ordered: dict[str, ParameterSpec] = {}
 
     def place(key: str) -> None:
@@ -213,7 +215,7 @@ def _every(
     """Every settings of the space, one after another."""
     if not keys:
         yield settings
-    elif not _holds(specs[keys[0]], settings):
+    elif not holds(specs[keys[0]], settings):
         yield from _every(specs, keys[1:], settings, rng)
     else:
         for value in _values(specs[keys[0]], rng):

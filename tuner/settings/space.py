@@ -112,6 +112,17 @@ def can_take(spec: ParameterSpec, value: Any) -> bool:
     return spec.low <= value <= spec.high
 
 
+def as_taken(spec: ParameterSpec, value: Any) -> Any:
+    """A value that the parameter can take as one of its own: 2 and not 2.0 where it is an int."""
+    match spec:
+        case ChoiceSpec(choices=choices):
+            return next(choice for choice in choices if _same(value, choice))
+        case IntSpec():
+            return int(value)
+        case FloatSpec():
+            return float(value)
+
+
 def with_fixed(
     specs: Mapping[str, ParameterSpec], fixed: Mapping[str, Any]
 ) -> dict[str, ParameterSpec]:

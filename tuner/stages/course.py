@@ -8,10 +8,12 @@ from tuner.planning.machine import Machine, look
 from tuner.planning.resources import Plan, plan_resources
 from tuner.raytune.engine import Dashboard, OnDashboard, check_address
 from tuner.reporting.terminal import bytes_text, count_text, duration_text, say, say_under
+from tuner.search_logic.points import Points
 from tuner.settings.wording import shown_path
 from tuner.stages.disk import Disk, look_at_disk
 from tuner.stages.look import look_at_speed
 from tuner.stages.opening import Search, has_begun
+from tuner.stages.points import find_points, say_points
 from tuner.stages.speeds import Speeds, recall, speeds_of_run
 from tuner.stages.work import count_images, plan_work
 
@@ -23,6 +25,7 @@ class Course:
     Attributes:
         images_per_s: Of one trial beside the others; None where nobody has measured.
         expected_s: What measure, search and confirm were expected to take when it was opened.
+        points: What an earlier search gives it to begin with.
     """
 
     search: Search
@@ -31,6 +34,7 @@ class Course:
     work: Work
     images_per_s: float | None = None
     expected_s: float | None = None
+    points: Points = Points()
 
     @property
     def on_dashboard(self) -> OnDashboard:
@@ -50,8 +54,9 @@ def open_course(search: Search, *, is_dry_run: bool) -> Course:
         SettingsError: There is no such model, or it cannot take such images.
         DataError: There is no folder of images that can be listed.
         ResourceError: The machine cannot give what is asked, or its disk cannot.
+        StudyError: The earlier search that `search.points` names gives no points.
     """
-    course = plan_course(search)
+    course = replace(plan_course(search), points=find_points(search))
     known = speeds_of_run(search.folder) or recall(search, course.plan, course.machine)
     shared = course
     if known:
@@ -60,6 +65,7 @@ def open_course(search: Search, *, is_dry_run: bool) -> Course:
     disk = look_at_disk(search, shared.plan, course.work)
     say_plan(shared)
     say_disk(search, disk)
+    say_points(search, course.points)
     say_machine(shared)
     images_per_s = foresee(shared, known, may_use_gpu=is_dry_run)
     if images_per_s is None:

@@ -1,5 +1,7 @@
 """Stage search: trials on Ray, until no job is left; and the record that holds them."""
 
+from collections.abc import Sequence
+
 from tuner.data.prepare import PreparedData, write_dataset_record
 from tuner.errors import RunError
 from tuner.files import write_text
@@ -7,6 +9,7 @@ from tuner.planning.resources import Plan
 from tuner.raytune.engine import RaySession
 from tuner.reporting.terminal import count_text, say_under
 from tuner.search_logic.jobs import Jobs
+from tuner.search_logic.sampling import Settings
 from tuner.settings.identity import binding_settings
 from tuner.settings.load import SPEED_KEYS
 from tuner.settings.space import spec_to_plain
@@ -15,6 +18,7 @@ from tuner.stages.clock import StageClock
 from tuner.stages.course import Course
 from tuner.stages.follow import counts_text, run_stage
 from tuner.stages.opening import Search
+from tuner.stages.stored import search_checkpoints
 from tuner.stages.tables import write_leaderboard
 from tuner.study.record import Record
 
@@ -48,12 +52,15 @@ def open_record(search: Search, data: PreparedData) -> Record:
     return record
 
 
-def open_jobs(search: Search, record: Record, num_images: int) -> Jobs:
-    """What hands out the jobs, at where the record stands."""
+def open_jobs(
+    search: Search, record: Record, num_images: int, points: Sequence[Settings] = ()
+) -> Jobs:
+    """What hands out the jobs, at where the record stands; those of `points` before new ones."""
     asked = search.config.search
     return Jobs(
         record,
         search.space.parameters,
+        points=points,
         trials=asked.trials,
         sampler=asked.sampler,
         scheduler=asked.scheduler,
@@ -70,9 +77,10 @@ def train_trials(course: Course, record: Record, session: RaySession) -> None:
     Raises:
         RunError: No trial has a score, or the search was lost; nothing finished is lost.
     """
-    jobs = open_jobs(course.search, record, course.work.num_images)
+    jobs = open_jobs(course.search, record, course.work.num_images, course.points.settings)
     clock = StageClock(record, "search", course.search.config.search.time_budget_s)
     say_threads(course.plan, record)
+    stored = search_checkpoints(course, record, jobs)
     run_stage(
         course,
         session,

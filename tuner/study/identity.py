@@ -14,7 +14,7 @@ from optuna.study import StudyDirection
 from tuner.errors import StudyError
 from tuner.settings.identity import describe_changes
 from tuner.settings.wording import shown_path
-from tuner.study.journal import EventJournal
+from tuner.study.journal import EventJournal, JournalView
 
 # For who looks at the study with a tool that knows nothing of this program.
 UNITS = {
@@ -36,13 +36,21 @@ def check_name(storage: JournalStorage, name: str, run_folder: Path) -> None:
     Raises:
         StudyError: It holds another search: the folder was renamed.
     """
-    studies = storage.get_all_studies()
-    held = min(studies, key=lambda study: study._study_id).study_name if studies else name
+    held, _ = oldest_study(storage) or (name, {})
     if held != name:
         raise StudyError(
             f"{run_folder}: holds the search {held!r}, not {name!r}; "
             f"call the folder {held!r} again, or use another name=…"
         )
+
+
+def oldest_study(storage: JournalStorage) -> tuple[str, Mapping[str, Any]] | None:
+    """Name and attributes of the search itself: the study after it is of its confirm runs."""
+    studies = storage.get_all_studies()
+    if not studies:
+        return None
+    study = min(studies, key=lambda study: study._study_id)
+    return study.study_name, study.user_attrs
 
 
 def find_study(
@@ -75,7 +83,10 @@ def find_study(
 
 
 def begin_study(
-    storage: JournalStorage, journal: EventJournal, name: str, identity: Mapping[str, Any]
+    storage: JournalStorage,
+    journal: EventJournal | JournalView,
+    name: str,
+    identity: Mapping[str, Any],
 ) -> int:
     """The number of a new study, its metric named and its units said for Optuna's own tools."""
     direction = StudyDirection[identity["direction"].upper()]

@@ -2,12 +2,13 @@
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from io import UnsupportedOperation
 from pathlib import Path
 from typing import Any
 
-from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from optuna.storages.journal import BaseJournalBackend, JournalFileBackend, JournalFileOpenLock
 
 from tuner.errors import StoppedError
 from tuner.files import not_written, sync_folder
@@ -62,6 +63,29 @@ class EventJournal(JournalFileBackend):
             raise StoppedError(not_written(folder, f"{name} cannot be written", error)) from error
 
 
+class JournalView(BaseJournalBackend):
+    """A journal file as it is at one moment, for reading; another process may be writing it.
+
+    Nothing is written, repaired or locked: a last event that is not whole is passed over.
+    """
+
+    def __init__(self, path: Path) -> None:
+        data = path.read_bytes()
+        self._logs = [json.loads(line) for line in data[: _whole_bytes(data)].splitlines()]
+
+    def event(self) -> AbstractContextManager[None]:
+        """Refuses to write."""
+        raise UnsupportedOperation("a view of a journal cannot write")
+
+    def read_logs(self, log_number_from: int) -> Sequence[dict[str, Any]]:
+        """The lines from that number on."""
+        return self._logs[log_number_from:]
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Refuses to write."""
+        raise UnsupportedOperation("a view of a journal cannot write")
+
+
 def _delete_left_locks(path: Path) -> None:
     for left in path.parent.glob(f"{path.name}.lock*"):
         left.unlink()
@@ -72,11 +96,17 @@ def _cut_torn_event(path: Path) -> None:
     if not path.exists():
         return
     data = path.read_bytes()
+    end = _whole_bytes(data)
+    if end < len(data):
+        os.truncate(path, end)
+
+
+def _whole_bytes(data: bytes) -> int:
+    """How many bytes of a journal are whole events."""
     end = data.rfind(b"\n") + 1
     while end:
         start = data.rfind(b"\n", 0, end - 1) + 1
         if MORE not in json.loads(data[start:end]):
             break
         end = start
-    if end < len(data):
-        os.truncate(path, end)
+    return end

@@ -25,7 +25,7 @@ from tuner.errors import StudyError
 from tuner.settings.checks import LARGEST_SEED
 from tuner.settings.space import ChoiceSpec, FloatSpec, IntSpec, ParameterSpec, spec_to_plain
 from tuner.study.identity import begin_study, check_name, find_study
-from tuner.study.journal import EventJournal
+from tuner.study.journal import EventJournal, JournalView
 
 State = Literal["running", "complete", "stopped", "failed", "infeasible"]
 EndState = Literal["complete", "stopped", "failed", "infeasible"]
@@ -73,6 +73,8 @@ class TrialRecord:
 class Record:
     """The trials of one study, in memory as on disk. Made by `open`, by one process at a time.
 
+    `read_record` makes one that only tells.
+
     Attributes:
         metric: The name of the score in a report.
         direction: ``maximize`` or ``minimize``.
@@ -84,7 +86,7 @@ class Record:
     def __init__(
         self,
         storage: JournalStorage,
-        journal: EventJournal,
+        journal: EventJournal | JournalView,
         run_folder: Path,
         name: str,
         identity: Mapping[str, Any],
