@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -54,10 +55,13 @@ def main(keys: SearchKeys, overrides: list[str]) -> None:
     from tuner.stages.train import open_record, train_trials
 
     times: dict[str, float] = {}
+    goes_on = how_to_go_on(search)
     with (
         hold_folder(search.folder),
-        telling_how_to_go_on(search),
-        ray_session(course.machine, search.folder, course.on_dashboard) as ray,
+        saying(goes_on, search.folder),
+        ray_session(
+            course.machine, search.folder, course.on_dashboard, how_to_go_on=goes_on
+        ) as ray,
     ):
         with timing(times, "prepare"):
             data = prepare(course)
@@ -83,24 +87,25 @@ def timing(times: dict[str, float], stage: str) -> Iterator[None]:
     times[stage] = time.monotonic() - started
 
 
+def how_to_go_on(search: Search) -> str:
+    """Returns the command that goes on with a search, in words."""
+    given = [each for each in sys.argv[1:] if not each.startswith(("name=", "resume="))]
+    command = ["python", "-m", "tuner.search", *given, f"name={search.name}"]
+    return f"go on with: {shlex.join(command)}"
+
+
 @contextmanager
-def telling_how_to_go_on(search: Search) -> Iterator[None]:
-    """Says with which command a search that was stopped goes on.
+def saying(how_to_go_on: str, folder: Path) -> Iterator[None]:
+    """Says with which command a search goes on that ended before it was done.
 
     Raises:
-        StoppedError: It ended before it was done, the disk being full, say.
+        StoppedError: It did; the disk is full, say.
     """
-    given = [each for each in sys.argv[1:] if not each.startswith(("name=", "resume="))]
-    command = shlex.join(["python", "-m", "tuner.search", *given, f"name={search.name}"])
     try:
-        with stopping_for_disk(search.folder, cli.TEMPORARY):
+        with stopping_for_disk(folder, cli.TEMPORARY):
             yield
-    except (KeyboardInterrupt, SystemExit):
-        sys.stderr.write(f"stopped, nothing is lost; go on with: {command}\n")
-        raise
     except StoppedError as error:
-        problems = (f"{problem}; go on with: {command}" for problem in error.problems)
-        raise StoppedError(*problems) from error
+        raise StoppedError(*(f"{each}; {how_to_go_on}" for each in error.problems)) from error
 
 
 if __name__ == "__main__":

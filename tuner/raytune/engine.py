@@ -240,7 +240,8 @@ def ray_session(
         run_folder: Held by the caller; Ray's files lie there meanwhile, and what a dead session
             left there goes.
         on_dashboard: Told of Ray's dashboard whenever one has started; without it there is none.
-        how_to_go_on: Said to people if Ray's head process dies, which ends this process.
+        how_to_go_on: Said to people at a signal, and if Ray's head process dies, which ends this
+            process.
 
     Raises:
         ResourceError: RAY_ADDRESS is set, or there is no place for Ray's sockets.
@@ -255,6 +256,9 @@ def ray_session(
         session = RaySession(machine, found, interrupts, on_dashboard, how_to_go_on)
         try:
             yield session
+        except KeyboardInterrupt:
+            sys.stderr.write(f"stopped, nothing is lost; {how_to_go_on}\n")
+            raise
         finally:
             interrupts.close()
             session.stop()

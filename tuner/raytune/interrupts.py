@@ -1,8 +1,10 @@
 """Signals as one KeyboardInterrupt, and the exit code that each of them deserves."""
 
+import errno
 import os
 import signal
 import sys
+import termios
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
@@ -67,11 +69,23 @@ class Interrupts:
             signal.signal(number, self._receive)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            forget_dead_terminal()
         if not (self._received or self._is_closing):
             self._received = number
             raise KeyboardInterrupt
         if number == signal.SIGINT:
             leave(128 + number)
+
+
+def forget_dead_terminal() -> None:
+    """Lets what is still to be said go nowhere, where the terminal it would go to is gone."""
+    for descriptor in (1, 2):
+        try:
+            termios.tcgetattr(descriptor)
+        except termios.error as error:
+            if error.args[0] == errno.EIO:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 def leave(exit_code: int, last_words: str = "") -> None:

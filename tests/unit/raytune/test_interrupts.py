@@ -1,6 +1,7 @@
 """The first signal interrupts, later ones leave the cleaning up in peace, the exit code tells."""
 
 import os
+import pty
 import signal
 import time
 from collections.abc import Iterator
@@ -77,6 +78,26 @@ def test_ctrl_c_while_it_cleans_up_ends_the_process_at_once(first: int | None) -
         os._exit(0)
 
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
+
+
+def test_the_terminal_that_hung_up_can_still_be_written_to() -> None:
+    pid = os.fork()
+    if pid == 0:
+        terminal, ours = pty.openpty()
+        os.dup2(ours, 1)
+        os.close(ours)
+        os.close(terminal)
+        with suppress(SystemExit), Interrupts():
+            try:
+                os.write(1, b"?")
+                os._exit(1)  # it has not hung up
+            except OSError:
+                send(signal.SIGHUP)
+            finally:
+                os.write(1, b"stopped")
+        os._exit(0)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def test_handlers_are_put_back() -> None:
