@@ -39,7 +39,7 @@ class TrainingRun:
     state: TrainState
     recipe: Recipe
     data: PreparedData
-    loader: BatchSource
+    loader: Loader
     checkpoints: CheckpointFolder
     metric: str
     direction: str
@@ -56,11 +56,18 @@ class TrainingRun:
         better = max if self.direction == "maximize" else min
         return better(scored, key=lambda report: report[self.metric], default=None)
 
-    def results(self, until_samples: int) -> Generator[EpochResult, None, None]:
-        """Trains on to `until_samples`; every result has its checkpoint before it is yielded."""
+    def results(
+        self, until_samples: int, loader: BatchSource | None = None
+    ) -> Generator[EpochResult, None, None]:
+        """Trains on to `until_samples`; every result has its checkpoint before it is yielded.
+
+        Args:
+            until_samples: Images of the whole run by then.
+            loader: Reads the batches instead of the run's own.
+        """
         return fit(
             self.state,
-            loader=self.loader,
+            loader=loader or self.loader,
             train=self.data.train,
             validation=self.data.validation,
             recipe=self.recipe,
@@ -94,7 +101,7 @@ class TrainingRun:
 def open_run(
     config: Config,
     data: PreparedData,
-    loader: BatchSource,
+    loader: Loader,
     folder: Path,
     *,
     on_damaged: Callable[[str], None],

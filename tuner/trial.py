@@ -62,8 +62,7 @@ def run_job(
     data, loader = KEPT.get(shared, config)
     said: list[str] = []
     folder = checkpoint_folder(Path(shared.run_folder), shared.stage, job["trial_number"])
-    beating = BeatingLoader(loader, Path(job["beat_path"]))
-    run = open_run(config, data, beating, folder, on_damaged=said.append)
+    run = open_run(config, data, loader, folder, on_damaged=said.append)
     if not said:
         said.append(run.what_is_lost(job["start_samples"]))
     stamps = {
@@ -75,7 +74,8 @@ def run_job(
     }
     # A process killed between a checkpoint and its report left a report that nobody has heard.
     unheard = [each for each in run.state.history if each["samples_seen"] > job["start_samples"]]
-    with closing(run.results(job["until_samples"])) as results:
+    beating = BeatingLoader(loader, Path(job["beat_path"]))
+    with closing(run.results(job["until_samples"], beating)) as results:
         for report in chain(unheard, (result.to_plain() for result in results)):
             message = "; ".join(filter(None, [*said, report["message"]]))
             said.clear()
