@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.unit.search_logic.conftest import Search, check, run_to_the_end
 from tuner.search_logic.jobs import END, STOP, WAIT, Job, NoJob, Scheduler
-from tuner.search_logic.sampling import Sampler
+from tuner.search_logic.sampling import Sampler, settings_key
 from tuner.study.record import JOURNAL_NAME
 
 
@@ -33,6 +33,18 @@ def test_a_search_killed_after_every_event_does_what_it_would_have_done(
     run_to_the_end(whole)
     often = Search(quick_path / "killed", **kwargs)
     # After every report and, before the next one, with a job just handed out.
+    run_to_the_end(often, cycle([True, True, False]).__next__)
+    assert journal(often) == journal(whole)
+
+
+def test_given_points_are_tried_once_and_first_whenever_a_search_is_killed(
+    quick_path: Path,
+) -> None:
+    points = [{"optim.lr": rate, "train.batch_size": 32} for rate in (0.3, 0.1, 0.3, 0.2)]
+    whole = Search(quick_path / "whole", points=points, trials=12, sampler="tpe")
+    run_to_the_end(whole)
+    assert [trial.settings for trial in whole.record.trials[:3]] == [points[k] for k in (0, 1, 3)]
+    often = Search(quick_path / "killed", points=points, trials=12, sampler="tpe")
     run_to_the_end(often, cycle([True, True, False]).__next__)
     assert journal(often) == journal(whole)
 
@@ -124,4 +136,5 @@ def test_no_order_of_events_loses_a_job_or_hands_it_out_twice(
             check(search, running)
         assert running == {}
         assert search.jobs.next_job() is END
-        assert len(search.states()) == 9
+        tried = {settings_key(trial.settings) for trial in search.record.trials}
+        assert len(tried) == len(search.states()) == 9

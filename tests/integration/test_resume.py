@@ -1,0 +1,158 @@
+"""A search goes on wherever its folder has gone, and with whatever the machine has now.
+
+Trials are trained in this process, one after another, without a Ray.
+"""
+
+import csv
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import Told, begin, errors
+from tuner import trial
+from tuner.data.prepare import PreparedData
+from tuner.search_logic.jobs import STOP, Job
+from tuner.stages.course import Course
+from tuner.stages.follow import trial_context
+from tuner.stages.hand_over import hand_over
+from tuner.stages.train import open_jobs
+from tuner.study.record import Record
+from tuner.trial import run_job
+
+SMALL = (
+    *("space=tiny.yaml", "data.root=images", "train.epochs=3"),
+    *("search.trials=4", "search.confirm_top=0"),
+)
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept(process_as_before: None) -> Iterator[None]:
+    """Close what a trial keeps open in its process for the next one."""
+    yield
+    trial.KEPT.close()
+
+
+def train(
+    course: Course, data: PreparedData, record: Record, *, num_reports: int | None = None
+) -> None:
+    """Train trials until none is left, or until the process is killed after some reports."""
+    jobs = open_jobs(course.search, record, len(data.train), course.points.settings)
+    context = trial_context(course, course.search.config, "search")
+    heard = 0
+    while isinstance(job := jobs.next_job(), Job):
+        with closing(
+            run_job(asdict(job) | {"beat_path": str(course.search.folder / "beat")}, context)
+        ) as results:
+            for result in results:
+                decision = jobs.report(job, result)
+                heard += 1
+                if heard == num_reports:
+                    return
+                if decision is STOP:
+                    break
+
+
+def scores(record: Record) -> list[list[float]]:
+    return [[report["top1"] for report in each.reports] for each in record.trials]
+
+
+def test_a_search_whose_folder_was_moved_goes_on_and_its_winner_is_retrained(
+    here: Path, space_file: Path, told: Told
+) -> None:
+    whole = begin(*SMALL, "output=whole")
+    train(*whole)
+    course, data, record = begin(*SMALL)
+    train(course, data, record, num_reports=3)
+    journal = (course.search.folder / "study.journal").read_text()
+    assert str(here.parent) not in journal
+
+    place = here / "another place"
+    shutil.copytree(here / "results", place / "results")
+    shutil.rmtree(here / "results")
+
+    course, data, record = begin(*SMALL, "output=another place/results")
+    assert len(scores(record)) >= 1
+    train(course, data, record)
+    assert scores(record) == scores(whole[2])
+    winner = hand_over(course, data, record, None)
+    assert winner.trial.number == whole[2].ranked()[0].number
+    folder = place / "results" / "tiny-images"
+    assert told.retrain(f"config={folder / 'best.yaml'}") == (0, [])
+    assert (folder / "retrain" / "model.safetensors").read_bytes() == (
+        folder / "best" / "model.safetensors"
+    ).read_bytes()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a CPU that can be taken away")
+def test_a_search_goes_on_with_fewer_cpus_once_less_is_asked_for(
+    here: Path, space_file: Path, told: Told
+) -> None:
+    two_cpus = "resources.cpus_per_trial=2"
+    course, data, record = begin(*SMALL, two_cpus)
+    train(course, data, record, num_reports=3)
+    before = scores(record)
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    assert told.search(*SMALL, two_cpus) == errors(
+        "resources.cpus_per_trial: 2 wanted, this process may use 1; use at most that"
+    )
+    course, data, record = begin(*SMALL, "resources.cpus_per_trial=1")
+    assert course.plan.threads == 1
+    assert scores(record) == before
+    train(course, data, record)
+    assert [each[: len(old)] for each, old in zip(scores(record), before, strict=False)] == before
+    assert len(record.trials) == 4
+
+
+def test_a_refused_search_begins_anew_with_the_best_of_the_old_one(
+    here: Path, space_file: Path, told: Told
+) -> None:
+    course, data, record = begin(*SMALL)
+    train(course, data, record)
+    folder = course.search.folder
+    changed = (*SMALL, "parameters.train.label_smoothing={float: [0, 0.1]}")
+    assert told.search(*changed) == errors(
+        f'{folder}: train.label_smoothing was 0.0 and is now {{"float": [0.0, 0.1]}}',
+        "change it back, or begin a new search from the best of this one: "
+        "resume=never search.points=results/tiny-images",
+    )
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    advice = ("resume=never", "search.points=results/tiny-images")
+    course, data, anew = begin(*changed, *advice, "search.trials=8")
+    lines = told.capsys.readouterr().out.splitlines()
+    assert "points    first the best of results/tiny-images: 2 configurations" in lines
+    assert course.search.name == "tiny-images-2"
+    train(course, data, anew)
+    first, second = record.ranked()[:2]
+    assert [trial.settings for trial in anew.trials[:2]] == [
+        {**first.settings, "train.label_smoothing": 0.0},
+        {**second.settings, "train.label_smoothing": 0.0},
+    ]
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_search_whose_time_is_over_hands_over_what_it_has_and_goes_on_with_more_time(
+    here: Path, space_file: Path, told: Told
+) -> None:
+    no_time = (*SMALL, "search.time_budget_s=1e-9")
+    line = (
+        "search.time_budget_s: over before any trial had a score; "
+        "raise it and give the same command again"
+    )
+    assert told.search(*no_time) == (1, [f"error: {line}"])
+    course, data, record = begin(*SMALL)
+    train(course, data, record, num_reports=3)
+    assert told.search(*no_time) == (0, [])  # what is trained by then is handed over
+    assert (course.search.folder / "best.yaml").exists()
+    with (course.search.folder / "leaderboard.csv").open(newline="") as file:
+        assert "waiting" in {row["state"] for row in csv.DictReader(file)}
+    train(*begin(*SMALL))
+    assert told.search(*no_time) == (0, [])
+    with (course.search.folder / "leaderboard.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 4
+    assert {row["state"] for row in rows} == {"complete", "stopped"}
