@@ -38,6 +38,11 @@ class DiskNeed:
         return AT_WORK * self.slots + BEST_TWO + self.confirm_runs
 
     @property
+    def confirm_bytes(self) -> int:
+        """Bytes of confirm runs that are all complete, and side by side as well."""
+        return (AT_WORK * self.slots + self.confirm_runs) * self.checkpoint_bytes
+
+    @property
     def most_bytes(self) -> int:
         """Bytes of all that it ever holds at once where there is no budget."""
         resting = AT_REST * self.trials if self.can_wait else min(self.keep_best, self.trials)

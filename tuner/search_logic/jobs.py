@@ -158,7 +158,8 @@ class Jobs:
     def likeliest_first(self, waiting: Iterable[int]) -> list[int]:
         """Sorts trials that no job works on by how likely they go on.
 
-        First those that do once a slot is free, then the higher rung, then the better score there.
+        First those that do once a slot is free, in this order; then the higher the rung, and the
+        better the score there.
         """
         return sorted(waiting, key=self._place)
 
@@ -332,12 +333,13 @@ class Jobs:
         num_reached = self._num_reached(last)
         return self._rungs[num_reached - 1] if num_reached > self._num_reached(before) else None
 
-    def _place(self, number: int) -> tuple[bool, int, float, int]:
+    def _place(self, number: int) -> tuple[int, int, float, int]:
         trial = self._record.trials[number]
         rung = self._stands_at(trial)
-        is_next = rung is None or rung.is_top(number)
-        score = 0.0 if rung is None else rung.scores[number]
-        return not is_next, -self._num_reached(trial.samples_seen), -score, number
+        if rung is None:  # between two rungs
+            return 0, 0, 0.0, number
+        num_reached = self._num_reached(trial.samples_seen)
+        return 1 if rung.is_top(number) else 2, -num_reached, -rung.scores[number], number
 
     def _goes_on(self, trial: TrialRecord) -> bool:
         if trial.samples_seen >= self._lengths[-1]:

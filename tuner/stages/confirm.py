@@ -6,6 +6,8 @@ from tuner.search_logic.confirm import confirm_jobs, confirm_points
 from tuner.stages.clock import StageClock
 from tuner.stages.course import Course
 from tuner.stages.follow import counts_text, run_stage
+from tuner.stages.stored import confirm_checkpoints
+from tuner.stages.train import open_jobs
 from tuner.study.record import Record
 
 
@@ -16,6 +18,7 @@ def confirm(course: Course, record: Record, session: RaySession) -> Record | Non
 
     Raises:
         RunError: The search was lost; nothing finished is lost.
+        ResourceError: The disk cannot hold the runs side by side.
     """
     config = course.search.config
     points = confirm_points(
@@ -31,12 +34,14 @@ def confirm(course: Course, record: Record, session: RaySession) -> Record | Non
     jobs = confirm_jobs(
         runs, points, total_samples=full_length, max_failures=config.search.max_failures
     )
+    trial_jobs = open_jobs(course.search, record, course.work.num_images)
     run_stage(
         course,
         session,
         jobs,
         runs,
         StageClock(runs, "confirm"),
+        confirm_checkpoints(course, record, trial_jobs, runs, jobs),
         stage="confirm",
         rungs=[full_length],
         expected_samples=jobs.num_trials * full_length,

@@ -6,7 +6,7 @@ from tuner.data.prepare import PreparedData
 from tuner.planning.cost import Estimate, Work
 from tuner.planning.machine import Machine, look
 from tuner.planning.resources import Plan, plan_resources
-from tuner.raytune.engine import Dashboard, OnDashboard, check_address
+from tuner.raytune.engine import OBJECT_STORE_BYTES, Dashboard, OnDashboard, check_address
 from tuner.reporting.terminal import bytes_text, count_text, duration_text, say, say_under
 from tuner.search_logic.points import Points
 from tuner.settings.wording import shown_path
@@ -63,9 +63,10 @@ def open_course(search: Search, *, is_dry_run: bool) -> Course:
         plan = plan_trials(search, course.machine, known.gpus_per_trial)
         shared = replace(course, plan=plan)
     disk = look_at_disk(search, shared.plan, course.work)
+    disk.check()
     say_plan(shared)
-    say_disk(search, disk)
     say_points(search, course.points)
+    say_disk(search, disk)
     say_machine(shared)
     images_per_s = foresee(shared, known, may_use_gpu=is_dry_run)
     if images_per_s is None:
@@ -173,13 +174,23 @@ def say_disk(search: Search, disk: Disk) -> None:
 
 
 def say_machine(course: Course) -> None:
-    """Prints what each trial gets of the machine."""
-    plan = course.plan
+    """Prints what each trial gets of the machine, and what it has less of than one would think."""
+    plan, machine = course.plan, course.machine
     share = f", {plan.gpus_per_trial:g} GPU" if plan.num_gpus else ""
+    notes = []
+    if machine.cpus < machine.host_cpus:
+        notes.append(
+            f"this process may use {machine.cpus:g} of {machine.host_cpus} CPUs "
+            "(affinity, cgroup quota)"
+        )
+    if machine.shm_free_bytes < OBJECT_STORE_BYTES:
+        shm_free = bytes_text(machine.shm_free_bytes)
+        notes.append(f"/dev/shm: {shm_free} free; what Ray would keep there goes to disk")
     say_under(
         "machine",
         f"{plan.slots} side by side, each with {plan.cpus_per_trial:g} CPU{share} and "
         f"{count_text(plan.threads, 'torch thread')}",
+        *notes,
     )
 
 

@@ -20,13 +20,17 @@ class Disk:
     budget: DiskBudget
     need: DiskNeed
 
+    def check(self) -> None:
+        """Refuses what cannot hold the trials that run side by side.
+
+        Raises:
+            ResourceError: Names what there is, what is needed, and what to do.
+        """
+        self.budget.check(self.need)
+
 
 def look_at_disk(search: Search, plan: Plan, work: Work) -> Disk:
-    """Returns what the checkpoints may take and need, those that are there already among them.
-
-    Raises:
-        ResourceError: There is not enough for the trials side by side.
-    """
+    """Returns what the checkpoints may take and need, those that are there already among them."""
     config = search.config
     sizes = [
         size for stage in ("search", "confirm") for size in sizes_on_disk(search.folder, stage)
@@ -45,7 +49,6 @@ def look_at_disk(search: Search, plan: Plan, work: Work) -> Disk:
         free_bytes=free_bytes(search.folder),
         held_bytes=sum(sizes),
     )
-    budget.check(need)
     return Disk(budget, need)
 
 

@@ -7,10 +7,12 @@ from typing import Any
 from tuner.assemble import images_root
 from tuner.raytune.engine import RaySession, run_jobs
 from tuner.reporting.live import LiveView
-from tuner.search_logic.jobs import GO, STOP, Decision, Job, Jobs, NoJob
+from tuner.search_logic.jobs import END, GO, STOP, Decision, Job, Jobs, NoJob
 from tuner.settings.config import Config
 from tuner.stages.clock import StageClock
 from tuner.stages.course import Course
+from tuner.stages.disk import look_at_disk
+from tuner.stages.stored import StoredCheckpoints
 from tuner.study.record import Record
 from tuner.trial import TrialContext, run_job
 
@@ -35,6 +37,7 @@ def run_stage(
     jobs: Jobs,
     record: Record,
     clock: StageClock,
+    stored: StoredCheckpoints,
     *,
     stage: str,
     rungs: Sequence[int],
@@ -48,15 +51,18 @@ def run_stage(
         jobs: What is to be done; nothing happens where it has been.
         record: Of `jobs`.
         clock: Ends the stage when its time is over; nothing happens where it was before.
+        stored: Of `jobs`; keeps them within what the disk holds.
         stage: "search" or "confirm".
         rungs: Lengths in images, the last one the full length.
         expected_samples: Images of the whole stage.
 
     Raises:
         RunError: Ray was lost too often, or the disk is full; nothing finished is lost.
+        ResourceError: The disk cannot hold the trials side by side.
     """
     if jobs.is_finished or clock.seconds_left <= 0:
         return
+    look_at_disk(course.search, course.plan, course.work).check()  # measuring gives the slots
     config, plan = course.search.config, course.plan
     with LiveView(
         record,
@@ -73,10 +79,11 @@ def run_stage(
         run_jobs(
             session,
             plan,
-            FollowedJobs(jobs, record, view, clock),
+            FollowedJobs(jobs, record, view, clock, stored),
             run_job,
             trial_context(course, config, stage),
             max_restarts=config.search.max_restarts,
+            stall_timeout_s=config.search.stall_timeout_s,
         )
 
 
@@ -99,13 +106,17 @@ class FollowedJobs:
         self._jobs = jobs
         self._record = record
         self._view = view
-
         self._clock = clock
+        self._stored = stored
+
     def next_job(self) -> Job | NoJob:
         """Returns a job for a free slot, WAIT or END."""
         job = self._jobs.next_job(self._clock.seconds_left)
         if isinstance(job, Job):
+            self._stored.begin(job.trial_number)
             self._view.begin(job.trial_number, job.settings, job.start_samples)
+        elif job is END:
+            self._stored.settle()
         return job
 
     def report(self, job: Job, result: Mapping[str, Any]) -> Decision:
@@ -115,6 +126,8 @@ class FollowedJobs:
         if decision is GO and is_time_over:
             self._jobs.lost([job])
             decision = STOP
+        if decision is STOP:
+            self._stored.end(job.trial_number)
         trial = self._record.trials[job.trial_number]
         if trial.state == "failed":  # its score is no number
             self._view.fail(trial.number, trial.reason or "", trial.message or "", is_final=True)
@@ -125,6 +138,7 @@ class FollowedJobs:
     def fail(self, job: Job, reason: str, message: str = "") -> None:
         """Takes a failure; the job has ended."""
         self._jobs.fail(job, reason, message)
+        self._stored.end(job.trial_number)
         is_final = self._record.trials[job.trial_number].state != "running"
         self._view.fail(job.trial_number, reason, message, is_final=is_final)
 
@@ -132,4 +146,6 @@ class FollowedJobs:
         """Takes jobs back that ended through no fault of theirs."""
         taken_back = list(jobs)
         self._jobs.lost(taken_back)
+        for job in taken_back:
+            self._stored.end(job.trial_number)
         self._view.lost(job.trial_number for job in taken_back)

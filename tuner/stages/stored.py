@@ -12,7 +12,8 @@ from tuner.planning.disk import AT_WORK
 from tuner.reporting.terminal import say, say_under
 from tuner.search_logic.jobs import Jobs
 from tuner.search_logic.keeping import Held, best_first, hold, missed, spare
-from tuner.stages.disk import trial_numbers
+from tuner.stages.course import Course
+from tuner.stages.disk import look_at_disk, sizes_on_disk, trial_numbers
 from tuner.study.record import Record
 from tuner.training.checkpoint import CheckpointFolder
 from tuner.trial import checkpoint_folder
@@ -135,3 +136,42 @@ class StoredCheckpoints:
 
     def _files(self, number: int) -> CheckpointFolder:
         return CheckpointFolder(checkpoint_folder(self._folder, self._stage, number), say)
+
+
+def search_checkpoints(course: Course, record: Record, jobs: Jobs) -> StoredCheckpoints:
+    """Returns those of the trials, beside what confirm runs of an earlier start have."""
+    search = course.search
+    disk = look_at_disk(search, course.plan, course.work)
+    return StoredCheckpoints(
+        search.folder,
+        "search",
+        record,
+        jobs,
+        keep_best=search.config.search.keep_best,
+        budget_bytes=disk.budget.num_bytes - sum(sizes_on_disk(search.folder, "confirm")),
+        checkpoint_bytes=disk.need.checkpoint_bytes,
+    )
+
+
+def confirm_checkpoints(
+    course: Course, record: Record, trial_jobs: Jobs, runs: Record, jobs: Jobs
+) -> StoredCheckpoints:
+    """Returns those of the confirm runs, which the trials of the search make room for.
+
+    Args:
+        record: Of the trials, as `trial_jobs` are.
+        runs: Of the confirm runs, as `jobs` are.
+    """
+    search = course.search
+    disk = look_at_disk(search, course.plan, course.work)
+    trials = search_checkpoints(course, record, trial_jobs)
+    trials.fit(disk.budget.num_bytes - disk.need.confirm_bytes)
+    return StoredCheckpoints(
+        search.folder,
+        "confirm",
+        runs,
+        jobs,
+        keep_best=None,  # any of them may be handed over
+        budget_bytes=disk.budget.num_bytes - trials.num_bytes,
+        checkpoint_bytes=disk.need.checkpoint_bytes,
+    )

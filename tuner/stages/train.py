@@ -76,17 +76,19 @@ def train_trials(course: Course, record: Record, session: RaySession) -> None:
 
     Raises:
         RunError: No trial has a score, or the search was lost; nothing finished is lost.
+        ResourceError: The disk cannot hold the trials side by side.
     """
     jobs = open_jobs(course.search, record, course.work.num_images, course.points.settings)
     clock = StageClock(record, "search", course.search.config.search.time_budget_s)
-    say_threads(course.plan, record)
     stored = search_checkpoints(course, record, jobs)
+    say_threads(course.plan, record)
     run_stage(
         course,
         session,
         jobs,
         record,
         clock,
+        stored,
         stage="search",
         rungs=course.work.rungs,
         expected_samples=course.work.search_samples,

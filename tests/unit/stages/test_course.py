@@ -158,7 +158,16 @@ def test_a_card_that_trials_do_not_use_is_not_asked(told: Told) -> None:
     assert opened.images_per_s == 500.0
 
 
-CARD = replace(MACHINE, cpus=8, gpus=(Gpu("card", 2**34),))
+def test_what_there_is_less_of_than_one_would_think_is_said(told: Told) -> None:
+    _, lines = told.open(machine=replace(MACHINE, host_cpus=64, shm_free_bytes=64_000_000))
+    after = lines.index("machine   2 side by side, each with 1 CPU and 1 torch thread") + 1
+    assert lines[after : after + 2] == [
+        "          this process may use 2 of 64 CPUs (affinity, cgroup quota)",
+        "          /dev/shm: 64 MB free; what Ray would keep there goes to disk",
+    ]
+
+
+CARD = replace(MACHINE, cpus=8, gpus=(Gpu("card", 2**34, 2**34),))
 
 
 def test_a_gpu_is_not_looked_at_before_the_search(told: Told) -> None:

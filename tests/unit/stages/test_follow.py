@@ -12,6 +12,7 @@ from tuner.search_logic.jobs import END, GO, STOP, WAIT, Job
 from tuner.settings.config import Config
 from tuner.stages.clock import StageClock
 from tuner.stages.follow import FollowedJobs, counts_text, run_stage, trial_context
+from tuner.stages.stored import search_checkpoints
 from tuner.stages.train import open_jobs
 
 
@@ -25,7 +26,8 @@ class Followed:
         self.view = Mock(spec=LiveView)
         self.now_s = 0.0
         clock = StageClock(self.record, "search", 60, lambda: self.now_s)
-        self.followed = FollowedJobs(self.jobs, self.record, self.view, clock)
+        self.stored = search_checkpoints(course, self.record, self.jobs)
+        self.followed = FollowedJobs(self.jobs, self.record, self.view, clock, self.stored)
 
     def take(self) -> Job:
         job = self.followed.next_job()
@@ -164,16 +166,17 @@ def test_a_stage_that_is_done_starts_no_ray(
     job = jobs.next_job()
     assert isinstance(job, Job)
     jobs.report(job, report(900, 0.5))
-    with ray_session(course.machine) as session:
+    with ray_session(course.machine, course.search.folder) as session:
         run_stage(
             course,
             session,
             jobs,
             record,
             StageClock(record, "search"),
+            search_checkpoints(course, record, jobs),
             stage="search",
             rungs=[900],
             expected_samples=900,
         )
-        assert not (session.folder / "session_latest").exists()
+        assert not (session.scratch.ray_folder / "session_latest").exists()
     assert capsys.readouterr().out == ""

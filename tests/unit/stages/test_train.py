@@ -44,7 +44,10 @@ def test_a_search_without_a_score_says_every_reason_once_and_keeps_its_rows(
     fail_every_trial(
         course, record, ("out_of_memory", "at 16"), ("diverged", "first"), ("diverged", "second")
     )
-    with ray_session(course.machine) as session, pytest.raises(RunError) as caught:
+    with (
+        ray_session(course.machine, course.search.folder) as session,
+        pytest.raises(RunError) as caught,
+    ):
         train_trials(course, record, session)
     assert caught.value.problems == (
         "no trial has a score: diverged (first); out_of_memory (at 16); "
@@ -55,9 +58,6 @@ def test_a_search_without_a_score_says_every_reason_once_and_keeps_its_rows(
         assert len(list(csv.DictReader(file))) == 3
 
 
-def test_why_none_tells_nothing_of_trials_that_did_not_fail(course_of: OpenCourse) -> None:
-    course = course_of("search.trials=3")
-    record = record_of(course)
 @pytest.mark.parametrize(
     ("trials", "what_to_do"),
     [
@@ -141,6 +141,9 @@ def test_time_that_is_over_before_any_score_is_to_be_raised(
     assert not (course.search.folder / "leaderboard.csv").exists()
 
 
+def test_why_none_tells_nothing_of_trials_that_did_not_fail(course_of: OpenCourse) -> None:
+    course = course_of("search.trials=3")
+    record = record_of(course)
     fail_every_trial(course, record, ("diverged", "nan"))
     record.end(record.add_trial({"optim.lr": 0.1}).number, "stopped")
     assert why_none(record) == "diverged (nan)"
@@ -184,7 +187,7 @@ def test_where_nothing_is_to_be_confirmed_there_is_no_study_of_runs(
         record.add_report(0, report(900, 0.5))
         record.end(0, "complete")
     before = (course.search.folder / "study.journal").read_bytes()
-    with ray_session(course.machine) as session:
+    with ray_session(course.machine, course.search.folder) as session:
         assert confirm(course, record, session) is None
     assert (course.search.folder / "study.journal").read_bytes() == before
 
@@ -201,7 +204,7 @@ def test_confirm_runs_that_are_done_are_returned_without_ray(
     runs.add_trial({"optim.lr": 0.1, "train.seed": 8})
     runs.add_report(0, report(900, 0.25))
     runs.end(0, "complete")
-    with ray_session(course.machine) as session:
+    with ray_session(course.machine, course.search.folder) as session:
         found = confirm(course, record, session)
     assert found is not None
     assert found.trials == runs.trials
