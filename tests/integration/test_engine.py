@@ -306,9 +306,22 @@ def test_a_lost_ray_is_started_again_so_many_times(ray_cluster: RaySession) -> N
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Give PROGRAM in a folder of its own, once its trials have reported."""
-    of_this_test = {"HOME": "/nonexistent", "PYTHONPATH": os.pathsep.join(sys.path)}
+def program(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[subprocess.Popen[str]]:
+    """Give PROGRAM in a folder of its own, once its trials have reported.
+
+    There is no home folder, the temporary one has a name too long for sockets, and in it Ray keeps
+    the address of a cluster that is gone.
+    """
+    temporary = tmp_path_factory.mktemp("long" * 30)
+    (temporary / "ray").mkdir()
+    (temporary / "ray" / "ray_current_cluster").write_text("127.0.0.1:6399")
+    of_this_test = {
+        "HOME": "/nonexistent",
+        "TMPDIR": str(temporary),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
     of_the_cluster = ("RAY_", "TUNE_", "OMP_")
     environment = {
         name: value
