@@ -137,12 +137,13 @@ def no_score_text(jobs: Jobs, record: Record, *, is_time_over: bool) -> str:
             "search.time_budget_s: over before any trial had a score; "
             "raise it and give the same command again"
         )
+    why = f"three failed alike ({jobs.fatal})" if jobs.fatal else why_none(record)
     what_to_do = (
         "mend it, and give the same command again"
         if is_left
         else "mend it, then raise search.trials or use resume=never"
     )
-    return f"no trial has a score: {why_none(record)}; {what_to_do}"
+    return f"no trial has a score: {why}; {what_to_do}"
 
 
 def say_threads(plan: Plan, record: Record) -> None:

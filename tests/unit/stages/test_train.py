@@ -61,8 +61,8 @@ def test_a_search_without_a_score_says_every_reason_once_and_keeps_its_rows(
 @pytest.mark.parametrize(
     ("trials", "what_to_do"),
     [
-        (4, "mend it, and give the same command again"),
-        (3, "mend it, then raise search.trials or use resume=never"),
+        (7, "mend it, and give the same command again"),
+        (6, "mend it, then raise search.trials or use resume=never"),
     ],
 )
 def test_an_error_that_ended_the_search_is_to_be_mended_and_the_search_gone_on_with(
@@ -70,13 +70,14 @@ def test_an_error_that_ended_the_search_is_to_be_mended_and_the_search_gone_on_w
 ) -> None:
     course = course_of(f"search.trials={trials}", "search.max_failures=0")
     record = record_of(course)
-    jobs = open_jobs(course.search, record, 100)
-    for _ in range(3):
-        job = jobs.next_job()
-        assert isinstance(job, Job)
-        jobs.fail(job, "error", "no such file")
+    for message in ("no such file", "permission denied"):  # at one start and at the next
+        jobs = open_jobs(course.search, record, 100)
+        for _ in range(3):
+            job = jobs.next_job()
+            assert isinstance(job, Job)
+            jobs.fail(job, "error", message)
     assert no_score_text(jobs, record, is_time_over=True) == (
-        f"no trial has a score: error (no such file); {what_to_do}"
+        f"no trial has a score: three failed alike (permission denied); {what_to_do}"
     )
 
 
