@@ -1,0 +1,247 @@
+"""Checkpoints go as soon as nobody needs them, and what is handed over is always there."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.stages.conftest import OpenCourse, record_of, report
+from tuner.search_logic.confirm import confirm_jobs
+from tuner.search_logic.jobs import GO, Job, Jobs
+from tuner.stages.course import Course
+from tuner.stages.hand_over import choose
+from tuner.stages.stored import StoredCheckpoints, confirm_checkpoints, search_checkpoints
+from tuner.stages.train import open_jobs
+from tuner.study.confirmed import confirmed
+from tuner.study.record import Record
+from tuner.training.checkpoint import CheckpointFolder
+from tuner.trial import checkpoint_folder
+
+SIZE = 700_000  # a little less than what is planned for the small space
+
+
+class Stage:
+    """The jobs of a stage, whose trials write a file before each report."""
+
+    def __init__(
+        self, course: Course, record: Record, jobs: Jobs, stored: StoredCheckpoints, stage: str
+    ) -> None:
+        self.course, self.record, self.jobs, self.stored = course, record, jobs, stored
+        self._stage = stage
+
+    def take(self) -> Job:
+        job = self.jobs.next_job()
+        assert isinstance(job, Job)
+        self.stored.begin(job.trial_number)
+        return job
+
+    def write(self, number: int, samples_seen: int) -> None:
+        path = self.files(number).path(samples_seen)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.truncate(path, SIZE)
+
+    def train(self, job: Job, scores: dict[int, float]) -> None:
+        """Report what is given; the last report ends the job, or it is given back."""
+        decision = GO
+        for samples_seen, top1 in scores.items():
+            self.write(job.trial_number, samples_seen)
+            decision = self.jobs.report(job, report(samples_seen, top1))
+        if decision is GO:
+            self.jobs.lost([job])
+        self.stored.end(job.trial_number)
+
+    def files(self, number: int) -> CheckpointFolder:
+        folder = checkpoint_folder(self.course.search.folder, self._stage, number)
+        return CheckpointFolder(folder, pytest.fail)
+
+    def saved(self, numbers: Iterable[int]) -> list[list[int]]:
+        return [self.files(number).saved() for number in numbers]
+
+
+def search_stage(course: Course, record: Record, budget_bytes: int | None = None) -> Stage:
+    """Return the search stage, with the budget of the settings if none is given."""
+    jobs = open_jobs(course.search, record, 100)
+    stored = search_checkpoints(course, record, jobs)
+    if budget_bytes is not None:
+        stored = StoredCheckpoints(
+            course.search.folder,
+            "search",
+            record,
+            jobs,
+            keep_best=1,
+            budget_bytes=budget_bytes,
+            checkpoint_bytes=SIZE,
+        )
+    return Stage(course, record, jobs, stored, "search")
+
+
+def confirm_stage(course: Course, record: Record) -> Stage:
+    runs = record.open_confirm()
+    points = [{**trial.settings, "train.seed": 1} for trial in record.ranked()[:2]]
+    jobs = confirm_jobs(runs, points, total_samples=900, max_failures=0)
+    trial_jobs = open_jobs(course.search, record, 100)
+    stored = confirm_checkpoints(course, record, trial_jobs, runs, jobs)
+    return Stage(course, runs, jobs, stored, "confirm")
+
+
+def test_of_those_that_have_ended_only_the_best_keep_one_that_of_their_best_report(
+    course_of: OpenCourse,
+) -> None:
+    course = course_of("search.scheduler=none", "search.keep_best=2")
+    stage = search_stage(course, record_of(course))
+    stage.train(stage.take(), {300: 0.3, 900: 0.2})
+    assert stage.saved(range(1)) == [[300]]
+    stage.train(stage.take(), {300: 0.5, 900: 0.6})
+    stage.train(stage.take(), {300: 0.3, 900: 0.2})  # as good as the first, and later
+    assert stage.saved(range(3)) == [[300], [900], []]
+    stage.train(stage.take(), {300: 0.4, 900: 0.2})
+    assert stage.saved(range(4)) == [[], [900], [], [300]]
+
+
+@pytest.mark.parametrize("reason", ["diverged", "out_of_memory"])
+def test_a_trial_that_failed_for_good_leaves_nothing(course_of: OpenCourse, reason: str) -> None:
+    course = course_of("search.scheduler=none")
+    stage = search_stage(course, record_of(course))
+    job = stage.take()
+    stage.write(0, 100)
+    stage.jobs.report(job, report(100, 0.5))
+    half_written = stage.files(0).path(200).with_name(".000000200.pt.4242.tmp")
+    half_written.touch()
+    stage.jobs.fail(job, reason)
+    stage.stored.end(0)
+    assert list(stage.files(0).folder.iterdir()) == []
+
+
+def test_a_trial_that_is_tried_again_keeps_what_it_needs(course_of: OpenCourse) -> None:
+    course = course_of("search.scheduler=none")
+    stage = search_stage(course, record_of(course))
+    job = stage.take()
+    for samples_seen, top1 in ((100, 0.5), (200, 0.4), (300, 0.3), (400, 0.2)):
+        stage.write(0, samples_seen)
+        stage.jobs.report(job, report(samples_seen, top1))
+    stage.jobs.fail(job, "killed")
+    stage.stored.end(0)
+    assert stage.saved([0]) == [[100, 300, 400]]
+
+
+def test_what_a_killed_start_did_not_remove_goes_at_the_next(course_of: OpenCourse) -> None:
+    course = course_of("search.scheduler=none", "search.keep_best=1")
+    record = record_of(course)
+    stage = search_stage(course, record)
+    for top1 in (0.5, 0.6):
+        job = stage.take()
+        for samples_seen in (100, 900):
+            stage.write(job.trial_number, samples_seen)
+            stage.jobs.report(job, report(samples_seen, top1))
+    stage.write(99, 100)  # of no trial that is known
+    again = search_stage(course, record)
+    assert again.saved([0, 1, 99]) == [[], [100], [100]]
+
+
+def test_trials_that_wait_give_theirs_up_where_it_must_be_and_that_is_told_once(
+    course_of: OpenCourse, capsys: pytest.CaptureFixture[str]
+) -> None:
+    course = course_of()
+    stage = search_stage(course, record_of(course), budget_bytes=8 * SIZE)
+    stage.train(stage.take(), {50: 0.2, 60: 0.1, 100: 0.1})
+    stage.train(stage.take(), {50: 0.1, 60: 0.1, 100: 0.3})
+    stage.train(stage.take(), {50: 0.4, 60: 0.1, 100: 0.2})
+    assert stage.take().trial_number == 1
+    assert stage.saved([0, 1, 2]) == [[50, 100], [60, 100], [50, 100]]
+    assert capsys.readouterr().out == ""
+    job = stage.take()
+    assert stage.saved([0, 1, 2]) == [[], [60, 100], [50]]
+    assert capsys.readouterr().out == (
+        "disk      the budget is used up: trials that wait give up their checkpoints, and are "
+        "trained again from their start where they go on\n"
+    )
+    stage.train(job, {50: 0.1, 100: 0.1})
+    assert stage.saved([2, 3]) == [[50], [50, 100]]
+    stage.take()
+    assert stage.saved([2, 3]) == [[50], []]
+    assert capsys.readouterr().out == ""
+
+
+def test_jobs_that_are_lost_keep_theirs_until_they_go_on(course_of: OpenCourse) -> None:
+    course = course_of()
+    stage = search_stage(course, record_of(course), budget_bytes=10 * SIZE)
+    jobs = [stage.take(), stage.take()]
+    for job in jobs:
+        for samples_seen in (20, 40, 60):
+            stage.write(job.trial_number, samples_seen)
+    stage.jobs.lost(jobs)
+    for job in jobs:
+        stage.stored.end(job.trial_number)
+    again = search_stage(course, stage.record, budget_bytes=10 * SIZE)
+    assert [again.take().trial_number, again.take().trial_number] == [0, 1]
+    assert again.saved([0, 1]) == [[40, 60], [40, 60]]
+
+
+def test_a_folder_is_listed_when_its_trial_ends_and_at_no_other_time(
+    course_of: OpenCourse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    course = course_of("search.trials=200")
+    stage = search_stage(course, record_of(course), budget_bytes=30 * SIZE)
+    listed: list[Path] = []
+    sizes = CheckpointFolder.sizes
+
+    def counted(files: CheckpointFolder) -> dict[int, int]:
+        listed.append(files.folder)
+        return sizes(files)
+
+    monkeypatch.setattr(CheckpointFolder, "sizes", counted)
+    for number in range(200):
+        job = stage.take()
+        at_rung = 300 if job.start_samples else 100
+        stage.train(job, {at_rung: 0.5})
+        assert listed == [stage.files(job.trial_number).folder], number
+        listed.clear()
+
+
+def test_confirm_runs_get_the_room_of_trials_that_are_not_the_best(
+    course_of: OpenCourse,
+) -> None:
+    course = course_of("search.scheduler=none", "search.trials=4", "resources.disk_budget_gb=0.011")
+    trials = search_stage(course, record_of(course))
+    for top1 in (0.1, 0.4, 0.2, 0.3):
+        trials.train(trials.take(), {900: top1})
+    assert trials.saved(range(4)) == [[900]] * 4
+    confirm_stage(course, trials.record)
+    assert trials.saved(range(4)) == [[], [900], [], [900]]
+
+
+def test_every_complete_confirm_run_keeps_its_best(course_of: OpenCourse) -> None:
+    course = course_of("search.scheduler=none", "search.trials=2", "search.keep_best=1")
+    trials = search_stage(course, record_of(course))
+    for _ in range(2):
+        trials.train(trials.take(), {900: 0.5})
+    runs = confirm_stage(course, trials.record)
+    for _ in range(2):
+        runs.train(runs.take(), {300: 0.6, 600: 0.5, 900: 0.4})
+    assert runs.saved(range(2)) == [[300], [300]]
+    again = confirm_stage(course, trials.record)
+    assert again.saved(range(2)) == [[300], [300]]
+
+
+@pytest.mark.parametrize("is_confirmed", [None, False, True])
+def test_the_weights_that_are_handed_over_are_there(
+    course_of: OpenCourse, is_confirmed: bool | None
+) -> None:
+    course = course_of("search.scheduler=none", "search.trials=3", "search.keep_best=1")
+    trials = search_stage(course, record_of(course))
+    for top1 in (0.3, 0.5, 0.4):
+        trials.train(trials.take(), {300: top1, 900: 0.2})
+    runs = confirm_stage(course, trials.record) if is_confirmed is not None else None
+    if runs and is_confirmed:
+        for top1 in (0.1, 0.2):
+            runs.train(runs.take(), {300: top1, 900: 0.05})
+    elif runs:
+        for _ in range(2):
+            runs.jobs.fail(runs.take(), "diverged")
+    record = runs.record if runs else None
+    ranking = confirmed(trials.record, record) if record else []
+    winner = choose(course.search, trials.record, record, ranking)
+    assert (winner.confirmed is not None) is bool(is_confirmed)
+    assert CheckpointFolder(winner.checkpoints, pytest.fail).saved() == [300]
