@@ -53,6 +53,15 @@ def assert_the_best_epoch_is_the_same_everywhere(folder: Path) -> None:
     assert study.best_trial.number == result["trial_number"] == int(row["trial_number"])
 
 
+def stops_with(command: Command, *arguments: str) -> str:
+    """Run a search that ends with exit code 1 and return what it said in stderr."""
+    stopped = command.run("search", *arguments)
+    assert stopped.returncode == 1
+    # Ray's own logger may say, from C++, that it could not write one of its files just then.
+    said = [line for line in stopped.stderr.splitlines() if "[ray_log_sink] Failed" not in line]
+    return re.sub(r"[\d,]+ MB free in /tmp\)", "N MB free in /tmp)", "\n".join(said))
+
+
 def test_a_search_on_a_full_disk_ends_in_one_line_and_goes_on_once_there_is_room(
     command: Command, small_disk: SmallDisk
 ) -> None:
@@ -60,21 +69,17 @@ def test_a_search_on_a_full_disk_ends_in_one_line_and_goes_on_once_there_is_room
     folder = small_disk.path / "tiny"
     what_to_do = (
         "make room, then give the same command again; "
-        f"go on with: {shlex.join(['python', '-m', 'tuner.search', *arguments])}\n"
+        f"go on with: {shlex.join(['python', '-m', 'tuner.search', *arguments])}"
     )
     small_disk.resize(TOO_SMALL_BYTES)
     with command.start("search", *SEARCH, "name=tiny") as never_full:
-        stopped = command.run("search", *arguments)
-        assert stopped.returncode == 1
-        assert stopped.stderr == (
+        assert stops_with(command, *arguments) == (
             f"error: {folder}/trials: no checkpoint can be written (No space left on device, "
             f"0 MB free); {what_to_do}"
         )
         assert assert_checkpoints_load(folder) > 1
         small_disk.fill()
-        stopped = command.run("search", *arguments)
-        assert stopped.returncode == 1
-        assert re.sub(r"[\d,]+ MB free in /tmp\)", "N MB free in /tmp)", stopped.stderr) == (
+        assert stops_with(command, *arguments) == (
             "error: a file cannot be read or written (No space left on device; "
             f"0 MB free in {folder}, N MB free in /tmp); {what_to_do}"
         )

@@ -11,6 +11,7 @@ from subprocess import PIPE, Popen
 
 import pytest
 
+from tests.conftest import SmallDisk
 from tests.integration.conftest import SPACE, Command, Told
 from tuner import cli, retrain
 
@@ -96,6 +97,26 @@ def test_a_retrain_whose_checkpoints_are_gone_says_so_and_begins_anew(
     assert out[0] == f"{here}/again/checkpoints: no checkpoint is left; training begins anew"
     assert [line[:12] for line in out[1:3]] == ["epoch   1.00", "epoch   2.00"]
     assert sha256(here / "again" / "model.safetensors") == first
+
+
+def test_a_retrain_on_a_full_disk_ends_in_one_line_and_goes_on_once_there_is_room(
+    here: Path, told: Told, small_disk: SmallDisk
+) -> None:
+    (here / "tiny.yaml").write_text(SPACE)
+    arguments = ("space=tiny.yaml", "data.root=images", "train.epochs=3")
+    full = small_disk.path / "retrain"
+    assert told.retrain(*arguments, f"output={full}") == (
+        1,
+        [
+            f"error: {full}: no checkpoint can be written (No space left on device, 0 MB free); "
+            "make room, then give the same command again"
+        ],
+    )
+    assert [path.name for path in (full / "checkpoints").iterdir()] == ["000000024.pt"]
+    small_disk.resize(2**23)
+    for output in (full, "whole"):
+        assert told.retrain(*arguments, f"output={output}") == (0, [])
+    assert sha256(full / "model.safetensors") == sha256(here / "whole" / "model.safetensors")
 
 
 def test_best_yaml_trains_to_the_recorded_count(command: Command) -> None:

@@ -12,6 +12,7 @@ from torch import nn
 
 from tests.unit.training.conftest import RECIPE, memory_loader, small_net
 from tuner.assemble import TrainingRun
+from tuner.data.loader import Loader
 from tuner.data.prepare import PreparedData
 from tuner.training.checkpoint import CheckpointFolder
 from tuner.training.optim import build_optimizer
@@ -23,7 +24,8 @@ NUM_IMAGES = 30
 
 def run_in(folder: Path, direction: str = "maximize") -> TrainingRun:
     """Return a run at its start."""
-    loader = memory_loader(NUM_IMAGES)
+    images = memory_loader(NUM_IMAGES)
+    splits = {"train": images.train, "validation": images.validation}
     return TrainingRun(
         state=start_state(
             lambda: small_net(nn.BatchNorm2d(8)),
@@ -35,8 +37,8 @@ def run_in(folder: Path, direction: str = "maximize") -> TrainingRun:
             seed=0,
         ),
         recipe=RECIPE,
-        data=PreparedData(loader.train, loader.validation, fingerprint="", notes=()),
-        loader=loader,
+        data=PreparedData(**splits, fingerprint="", notes=()),
+        loader=Loader(splits, stored_px=8, decoder="pil", num_workers=0, prefetch_factor=1),
         checkpoints=CheckpointFolder(folder, pytest.fail),
         metric="top1",
         direction=direction,
