@@ -1,11 +1,13 @@
 """What happens to jobs is done, and shown as it was done."""
 
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock, call
 
 import pytest
 
 from tests.unit.stages.conftest import OpenCourse, record_of, report
+from tuner.errors import ResourceError
 from tuner.raytune.engine import ray_session
 from tuner.reporting.live import LiveView
 from tuner.search_logic.jobs import END, GO, STOP, WAIT, Job
@@ -180,3 +182,33 @@ def test_a_stage_that_is_done_starts_no_ray(
         )
         assert not (session.scratch.ray_folder / "session_latest").exists()
     assert capsys.readouterr().out == ""
+
+
+def test_more_slots_than_the_disk_has_room_for_are_refused_before_ray_starts(
+    course_of: OpenCourse,
+) -> None:
+    course = course_of("resources.disk_budget_gb=0.02", "search.confirm_top=0")
+    course = replace(course, plan=replace(course.plan, slots=8))
+    record = record_of(course)
+    jobs = open_jobs(course.search, record, 100)
+    with (
+        ray_session(course.machine, course.search.folder) as session,
+        pytest.raises(ResourceError) as caught,
+    ):
+        run_stage(
+            course,
+            session,
+            jobs,
+            record,
+            StageClock(record, "search"),
+            search_checkpoints(course, record, jobs),
+            stage="search",
+            rungs=[900],
+            expected_samples=900,
+        )
+    assert caught.value.problems == (
+        "resources.disk_budget_gb: 0.02 wanted, the search needs 0.026 (34 checkpoints of "
+        "0.756 MB, 4 for each of 8 side by side); use at least that or a lower "
+        "search.max_concurrent",
+    )
+    assert record.trials == []
