@@ -1,5 +1,6 @@
 """Jobs on a real Ray: one cluster for all but the tests that end it."""
 
+import errno
 import os
 import re
 import signal
@@ -71,6 +72,8 @@ def work(job: Mapping[str, Any], context: Mapping[str, Any]) -> Results:
         }
         if fault == "raises":
             raise ValueError("no such image")
+        if fault == "finds the disk full":
+            raise OSError(errno.ENOSPC, "No space left on device")
         if fault == "diverges":
             yield {"reason": "diverged", "message": "the loss is nan"}
         if fault == "returns":
@@ -287,6 +290,22 @@ def end_processes(name: str, ended: set[int]) -> Callable[[Job, Mapping[str, Any
                 ended.add(process.pid)
 
     return end_ray
+
+
+def test_a_full_disk_in_a_trial_s_process_ends_the_run_and_not_the_trial(
+    ray_cluster: RaySession,
+) -> None:
+    jobs = ListedJobs([{"fault": "finds the disk full"}])
+
+    with pytest.raises(StoppedError) as caught:
+        run(ray_cluster, jobs)
+
+    assert re.sub(r"[\d,]+ MB", "N MB", str(caught.value)) == (
+        "a file cannot be read or written (No space left on device; "
+        f"N MB free in {ray_cluster.scratch.beats_folder}); "
+        "make room, then give the same command again"
+    )
+    assert not jobs.failures
 
 
 def test_a_lost_ray_is_started_again_so_many_times(ray_cluster: RaySession) -> None:
