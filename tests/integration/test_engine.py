@@ -316,7 +316,8 @@ def test_a_lost_ray_is_started_again_so_many_times(ray_cluster: RaySession) -> N
         run(ray_cluster, jobs, max_restarts=1)
 
     assert str(caught.value) == (
-        "ray: lost 2 times, search.max_restarts is 1; nothing finished is lost"
+        "ray: lost 2 times, at last because its node manager (raylet) died; "
+        "search.max_restarts is 1; nothing finished is lost"
     )
     assert len(ended) == 2
     assert not jobs.running

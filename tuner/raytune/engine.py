@@ -3,7 +3,6 @@
 Ray and what builds on it are imported inside functions, so that a refusal does not wait for them.
 """
 
-import ctypes
 import logging
 import math
 import os
@@ -21,6 +20,7 @@ from tuner.files import is_disk_error
 from tuner.planning.machine import Machine
 from tuner.planning.resources import Plan
 from tuner.raytune.interrupts import Interrupts, leave
+from tuner.raytune.processes import environment, subreaper
 from tuner.raytune.scratch import Scratch, scratch
 
 if TYPE_CHECKING:
@@ -30,23 +30,6 @@ if TYPE_CHECKING:
 OBJECT_STORE_BYTES = 80 * 2**20  # about Ray's least; a job or a result is a few hundred bytes
 EXIT_TIMEOUT_S = 2  # what is left then is killed: nothing here has anything left to save
 HEAD_CHECK_EVERY_S = 0.5
-PR_SET_CHILD_SUBREAPER = 36
-
-ENVIRONMENT = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    # A trial without a GPU sees none, also where there is one.
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
-    "RAY_AIR_NEW_OUTPUT": "0",  # with verbose=0: no tables
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",
-    # Each trial runs in a new thread, whose own arena would give its big blocks back each time.
-    "MALLOC_ARENA_MAX": "1",
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",
-    # A job that takes longer than this to close fails the next one, and its slot is lost for good.
-    "TUNE_FUNCTION_THREAD_TIMEOUT_S": "600",
-    "TUNE_GLOBAL_CHECKPOINT_S": "1e9",
-    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +52,7 @@ OnDashboard = Callable[[Dashboard], None] | None
 
 
 class RayLost(BaseException):
-    """Ray's node manager is gone, or a process of a trial's never came up.
+    """Ray does not start, its node manager is gone, or a trial's process never came up.
 
     Not an Exception: Tune would first wait for trials that nobody can reach any more.
     """
@@ -104,7 +87,7 @@ class RaySession:
         """Starts Ray's processes where they do not run yet: 3 s, or 5 s with the dashboard.
 
         Raises:
-            StoppedError: They do not come up.
+            RayLost: They do not come up.
         """
         if self._is_started:
             return
@@ -132,10 +115,11 @@ class RaySession:
                     _temp_dir=str(self.scratch.ray_folder),
                 )
         except Exception as error:
+            self.stop()
             if is_disk_error(error):
                 raise
             reason = (str(error).splitlines() or [""])[0]
-            raise StoppedError(f"ray: does not start ({type(error).__name__}: {reason})") from error
+            raise RayLost(f"it does not start: {type(error).__name__}: {reason}") from error
         # Lines on dead workers that come in spite of log_to_driver=False; the failed trial says it.
         ray._private.worker._worker_logs_enabled = False
         logging.getLogger("ray.tune.tune").addFilter(is_news)
@@ -182,7 +166,7 @@ class RaySession:
         def check() -> None:
             self.check_alive()
             if desk.end_stalled():
-                raise RayLost
+                raise RayLost("a trial's process did not begin within search.stall_timeout_s")
 
         self._num_fits += 1
         tuner = tune.Tuner(
@@ -204,8 +188,10 @@ class RaySession:
 
     def check_alive(self) -> None:
         """Raises RayLost if Ray lost its node; Tune itself would wait for it for ever."""
-        if "raylet" in dead_processes():
-            raise RayLost
+        import ray
+
+        if not ray.is_initialized() or "raylet" in dead_processes():
+            raise RayLost("its node manager (raylet) died")
 
     def _watch_head(self) -> None:
         """Ends this process if Ray's head process dies, within a second.
@@ -295,40 +281,60 @@ def run_jobs(
     beats_folder = session.scratch.beats_folder
     trainable = build_trainable(work, context, plan, beats_folder)
     num_losses = 0
-    while num_losses <= max_restarts:
-        session.ensure_started()
+    while True:
         desk = JobDesk(jobs, StallWatch(beats_folder, stall_timeout_s))
         try:
-            session.fit(desk, trainable, plan.slots)
-            return
-        except RayLost:
+            session.ensure_started()
+            if work_off(session, desk, trainable, plan.slots):
+                return
+        except RayLost as loss:
             num_losses += 1
             desk.give_back()
             session.stop()
-        except Exception as error:
-            num_losses += not desk.charge(killed_for_memory(error))
-            desk.give_back()
-    raise StoppedError(
-        f"ray: lost {num_losses} times, search.max_restarts is {max_restarts}; "
-        "nothing finished is lost"
-    )
+            if num_losses > max_restarts:
+                raise StoppedError(
+                    f"ray: lost {num_losses} times, at last because {loss}; "
+                    f"search.max_restarts is {max_restarts}; nothing finished is lost"
+                ) from loss
 
 
-def killed_for_memory(error: Exception) -> set[int]:
-    """Returns the processes that Ray's memory monitor killed, the one end of a fit we go on after.
+def work_off(session: RaySession, desk: "JobDesk", trainable: Any, slots: int) -> bool:
+    """Says whether all jobs are done; else trials were killed for memory, and are charged with it.
 
     Raises:
-        Exception: Any other end, as it was before Tune wrapped it.
+        RayLost: Ray has to be started again. What the jobs raise comes through.
     """
-    from ray.exceptions import OutOfMemoryError
+    try:
+        session.fit(desk, trainable, slots)
+        return True
+    except Exception as error:
+        killed = killed_for_memory(error)
+        if killed is None:
+            session.check_alive()  # what it says may follow from that
+            raise cause_of(error) from None
+        if not desk.charge(killed):
+            raise RayLost("its memory monitor killed a process of no trial") from error
+        desk.give_back()
+        return False
+
+
+def cause_of(error: Exception) -> Exception:
+    """Returns an error as it was before Tune wrapped it."""
     from ray.tune import TuneError
 
-    if isinstance(error.__cause__, OutOfMemoryError):
-        selected = re.findall(r"^Selected to kill: .*", str(error), re.MULTILINE)
-        return {int(pid) for line in selected for pid in re.findall(r"pid=(\d+)", line)}
     while isinstance(error, TuneError) and isinstance(error.__context__, Exception):
         error = error.__context__
-    raise error
+    return error
+
+
+def killed_for_memory(error: Exception) -> set[int] | None:
+    """Returns the processes that Ray's memory monitor killed; None where that was not the end."""
+    from ray.exceptions import OutOfMemoryError
+
+    if not isinstance(error.__cause__, OutOfMemoryError):
+        return None
+    selected = re.findall(r"^Selected to kill: .*", str(error), re.MULTILINE)
+    return {int(pid) for line in selected for pid in re.findall(r"pid=(\d+)", line)}
 
 
 def check_address() -> None:
@@ -339,38 +345,6 @@ def check_address() -> None:
             f"RAY_ADDRESS: names a Ray cluster ({address}), but a search starts its own Ray on "
             "this machine; unset RAY_ADDRESS"
         )
-
-
-@contextmanager
-def environment(token_path: Path) -> Iterator[None]:
-    """Sets what Ray and its processes read, and puts back what was there."""
-    before = dict(os.environ)
-    os.environ.pop("RAY_AUTH_MODE", None)  # unset, Ray turns the login on, imported or not
-    os.environ.pop("OMP_NUM_THREADS", None)  # unset, Ray gives each process its CPUs' number
-    os.environ.update(
-        ENVIRONMENT,
-        RAY_AUTH_TOKEN_PATH=str(token_path),  # the default needs a home folder
-        PYTHONPATH=os.pathsep.join(entry or os.getcwd() for entry in sys.path),
-    )
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
-@contextmanager
-def subreaper() -> Iterator[None]:
-    """Makes orphans ours, so that trials whose node manager died are found and ended too."""
-    if sys.platform != "linux":
-        yield
-        return
-    prctl = ctypes.CDLL(None).prctl
-    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    try:
-        yield
-    finally:
-        prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 def dead_processes() -> set[str]:

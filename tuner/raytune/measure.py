@@ -174,9 +174,9 @@ def probes(
     Raises:
         RunError: Ray was lost; `session` can be started again.
     """
-    session.ensure_started()
-    started = Probes(session, plan, work, context, is_fenced)
     try:
+        session.ensure_started()
+        started = Probes(session, plan, work, context, is_fenced)
         # An interrupt passes at once: it ends the whole session, whatever is left of Ray.
         try:
             started.start(plan.slots if num_probes is None else num_probes)
@@ -186,9 +186,9 @@ def probes(
             raise
         else:
             started.close()
-    except RayLost:
+    except RayLost as loss:
         session.stop()
-        raise RunError("ray: lost while measuring; the same command starts anew") from None
+        raise RunError(f"ray: lost while measuring, {loss}; the same command starts anew") from None
 
 
 def answer(ref: Any) -> Mapping[str, Any]:
