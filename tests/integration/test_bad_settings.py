@@ -235,7 +235,10 @@ def test_a_search_in_which_every_trial_fails_gives_each_reason_once_and_every_ro
         job = jobs.next_job()
         assert isinstance(job, Job)
         jobs.fail(job, "diverged", f"validation loss is nan after {num_images} images")
-    with ray_session(course.machine) as session, pytest.raises(RunError) as caught:
+    with (
+        ray_session(course.machine, course.search.folder) as session,
+        pytest.raises(RunError) as caught,
+    ):
         train_trials(course, record, session)
     assert caught.value.exit_code == 1
     assert caught.value.problems == (
