@@ -24,7 +24,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
-from tuner.errors import SettingsError, TunerError
+from tuner.errors import SettingsError, StoppedError, TunerError
 from tuner.files import stopping_for_disk
 from tuner.settings.checks import unknown_key, wrong_value
 from tuner.settings.config import Config, Text, known_fields
@@ -33,7 +33,6 @@ from tuner.settings.text import read_value
 from tuner.settings.wording import allowed, shown
 
 HELP_COLUMNS = 100
-TEMPORARY = Path("/tmp")  # of Ray's own files
 LONGEST_NAME_BYTES = 100
 
 
@@ -83,10 +82,11 @@ def run(
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, lambda received, _: sys.exit(128 + received))
     try:
-        with stopping_for_disk(Path.cwd(), TEMPORARY):
+        with stopping_for_disk(Path.cwd()):
             return main(*parse_arguments(arguments, keys)) or 0
     except TunerError as error:
-        sys.stderr.writelines(f"error: {problem}\n" for problem in error.problems)
+        what_now = "; the same command goes on" if isinstance(error, StoppedError) else ""
+        sys.stderr.writelines(f"error: {problem}{what_now}\n" for problem in error.problems)
         return error.exit_code
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")

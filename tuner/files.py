@@ -69,26 +69,26 @@ def write_json(path: Path, value: Any) -> None:
 
 def not_written(folder: Path, problem: str, error: OSError) -> str:
     """Returns the line that says what cannot be written in `folder`, why, and how much is free."""
-    return f"{folder}: {problem} ({_reason(error)}, {free_text(folder)}); {_advice(error)}"
+    what_to_do = "make room" if error.errno in FULL else "mend that"
+    return f"{folder}: {problem} ({_reason(error)}, {free_text(folder)}); {what_to_do}"
 
 
 @contextlib.contextmanager
-def stopping_for_disk(*folders: Path) -> Iterator[None]:
+def stopping_for_disk(folder: Path) -> Iterator[None]:
     """Turns what a full or failing disk raises inside, wherever it is, into a StoppedError.
 
     Other errors stay as they are.
 
     Args:
-        *folders: Whose free space is told: the error itself seldom says where it was.
+        folder: Whose free space is told: the error itself seldom says where it was.
     """
     try:
         yield
     except OSError as error:
         if not is_disk_error(error):
             raise
-        free = ", ".join(f"{free_text(folder)} in {folder}" for folder in folders)
         raise StoppedError(
-            f"a file cannot be read or written ({_reason(error)}; {free}); {_advice(error)}"
+            not_written(folder, "a file cannot be read or written", error)
         ) from error
 
 
@@ -114,11 +114,6 @@ def free_bytes(folder: Path) -> int:
 def _reason(error: OSError) -> str:
     # The error's own text may be a library's: pyarrow's names the kernel's reason twice.
     return os.strerror(error.errno) if error.errno else str(error)
-
-
-def _advice(error: OSError) -> str:
-    what_to_do = "make room" if error.errno in FULL else "mend that"
-    return f"{what_to_do}, then give the same command again"
 
 
 @contextlib.contextmanager

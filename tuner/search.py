@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import Field
 
 from tuner import cli
-from tuner.errors import StoppedError
+from tuner.errors import RunError, StoppedError
 from tuner.files import hold_folder, stopping_for_disk
 from tuner.stages.opening import Search, open_search
 
@@ -99,13 +99,13 @@ def saying(how_to_go_on: str, folder: Path) -> Iterator[None]:
     """Says with which command a search goes on that ended before it was done.
 
     Raises:
-        StoppedError: It did; the disk is full, say.
+        RunError: It did; the disk is full, say.
     """
     try:
-        with stopping_for_disk(folder, cli.TEMPORARY):
+        with stopping_for_disk(folder):
             yield
     except StoppedError as error:
-        raise StoppedError(*(f"{each}; {how_to_go_on}" for each in error.problems)) from error
+        raise RunError(*(f"{each}; {how_to_go_on}" for each in error.problems)) from error
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """A search whose disk fills up ends in one line, and with more room goes on as if it had not."""
 
 import csv
-import re
 import shlex
 from pathlib import Path
 
@@ -59,7 +58,7 @@ def stops_with(command: Command, *arguments: str) -> str:
     assert stopped.returncode == 1
     # Ray's own logger may say, from C++, that it could not write one of its files just then.
     said = [line for line in stopped.stderr.splitlines() if "[ray_log_sink] Failed" not in line]
-    return re.sub(r"[\d,]+ MB free in /tmp\)", "N MB free in /tmp)", "\n".join(said))
+    return "\n".join(said)
 
 
 def test_a_search_on_a_full_disk_ends_in_one_line_and_goes_on_once_there_is_room(
@@ -68,8 +67,7 @@ def test_a_search_on_a_full_disk_ends_in_one_line_and_goes_on_once_there_is_room
     arguments = (*SEARCH, f"output={small_disk.path}", "name=tiny")
     folder = small_disk.path / "tiny"
     what_to_do = (
-        "make room, then give the same command again; "
-        f"go on with: {shlex.join(['python', '-m', 'tuner.search', *arguments])}"
+        f"make room; go on with: {shlex.join(['python', '-m', 'tuner.search', *arguments])}"
     )
     small_disk.resize(TOO_SMALL_BYTES)
     with command.start("search", *SEARCH, "name=tiny") as never_full:
@@ -80,8 +78,8 @@ def test_a_search_on_a_full_disk_ends_in_one_line_and_goes_on_once_there_is_room
         assert assert_checkpoints_load(folder) > 1
         small_disk.fill()
         assert stops_with(command, *arguments) == (
-            "error: a file cannot be read or written (No space left on device; "
-            f"0 MB free in {folder}, N MB free in /tmp); {what_to_do}"
+            f"error: {folder}: a file cannot be read or written (No space left on device, "
+            f"0 MB free); {what_to_do}"
         )
         small_disk.resize(4 * TOO_SMALL_BYTES)
         done = command.run("search", *arguments)

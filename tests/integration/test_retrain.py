@@ -109,7 +109,7 @@ def test_a_retrain_on_a_full_disk_ends_in_one_line_and_goes_on_once_there_is_roo
         1,
         [
             f"error: {full}: no checkpoint can be written (No space left on device, 0 MB free); "
-            "make room, then give the same command again"
+            "make room"
         ],
     )
     assert [path.name for path in (full / "checkpoints").iterdir()] == ["000000024.pt"]

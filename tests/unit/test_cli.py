@@ -191,9 +191,8 @@ def test_a_full_disk_is_told_in_one_line_whoever_was_writing(
 
     assert cli.run("demo", DemoKeys, main, ["space=x"]) == 1
     assert re.sub(r"[\d,]+ MB", "N MB", capsys.readouterr().err) == (
-        "error: a file cannot be read or written (No space left on device; "
-        f"N MB free in {Path.cwd()}, N MB free in /tmp); "
-        "make room, then give the same command again\n"
+        f"error: {Path.cwd()}: a file cannot be read or written "
+        "(No space left on device, N MB free); make room; the same command goes on\n"
     )
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import ResourceError, StoppedError
-from tuner.files import is_disk_error
+from tuner.files import free_text, is_disk_error
 from tuner.planning.machine import Machine
 from tuner.planning.resources import Plan
 from tuner.raytune.interrupts import Interrupts, leave
@@ -119,7 +119,10 @@ class RaySession:
             if is_disk_error(error):
                 raise
             reason = (str(error).splitlines() or [""])[0]
-            raise RayLost(f"it does not start: {type(error).__name__}: {reason}") from error
+            free = free_text(self.scratch.folder)
+            raise RayLost(
+                f"it does not start ({type(error).__name__}: {reason}, {free})"
+            ) from error
         # Lines on dead workers that come in spite of log_to_driver=False; the failed trial says it.
         ray._private.worker._worker_logs_enabled = False
         logging.getLogger("ray.tune.tune").addFilter(is_news)

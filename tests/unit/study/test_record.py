@@ -286,8 +286,7 @@ def test_a_file_that_cannot_grow_stays_as_it_was(tmp_path: Path) -> None:
     with largest_file(len(before) + 50), pytest.raises(StoppedError) as caught:
         record.add_report(0, report)
     assert re.sub(r"[\d,]+ MB", "N MB", str(caught.value)) == (
-        f"{tmp_path}: study.journal cannot be written (File too large, N MB free); "
-        "mend that, then give the same command again"
+        f"{tmp_path}: study.journal cannot be written (File too large, N MB free); mend that"
     )
     assert path.read_bytes() == before
     record.add_report(0, report)
@@ -307,7 +306,7 @@ def test_a_full_disk_ends_the_search_and_with_room_it_goes_on(small_disk: SmallD
         add_trials(record, 100)
     assert caught.value.problems == (
         f"{small_disk.path}: study.journal cannot be written (No space left on device, 0 MB free); "
-        "make room, then give the same command again",
+        "make room",
     )
     trials = list(record.trials)
     record = open_record(small_disk.path)

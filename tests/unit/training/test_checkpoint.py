@@ -248,8 +248,7 @@ def test_a_file_that_cannot_be_written_leaves_the_others_as_they_were(tmp_path: 
     with largest_file(200), pytest.raises(CheckpointError) as caught:
         folder.save(payload(2), 2)
     assert re.sub(r"[\d,]+ MB", "N MB", str(caught.value)) == (
-        f"{tmp_path}: no checkpoint can be written (File too large, N MB free); "
-        "mend that, then give the same command again"
+        f"{tmp_path}: no checkpoint can be written (File too large, N MB free); mend that"
     )
     assert [path.name for path in folder.folder.iterdir()] == ["000000001.pt"]
     assert folder.path(1).read_bytes() == before
@@ -263,7 +262,7 @@ def test_a_full_disk_leaves_the_checkpoints_and_no_half_one(small_disk: SmallDis
         folder.save(payload(2), 2)
     assert str(caught.value) == (
         f"{small_disk.path}: no checkpoint can be written (No space left on device, 0 MB free); "
-        "make room, then give the same command again"
+        "make room"
     )
     assert [path.name for path in folder.folder.iterdir()] == ["000000001.pt"]
     folder.load(1)
