@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -106,9 +107,13 @@ def free_text(folder: Path) -> str:
 
 
 def free_bytes(folder: Path) -> int:
-    """Returns what is free on the disk of `folder`, which need not exist yet."""
+    """Returns what is free on the disk of `folder`, which need not exist yet.
+
+    Where there is no disk, as in /proc, it is no bound.
+    """
     there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
-    return shutil.disk_usage(there).free
+    usage = shutil.disk_usage(there)
+    return usage.free if usage.total else sys.maxsize
 
 
 def _reason(error: OSError) -> str:

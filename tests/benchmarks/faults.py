@@ -240,6 +240,8 @@ def disturb_start(
         return False
     victim.kill()
     code = process.wait()
+    if code == 0:  # it was done
+        return False
     if kind == "gcs":
         said = (search.folder / "stderr.txt").read_text()
         if code != 1 or not said.startswith("error: ray: its head process (gcs_server) died"):

@@ -203,11 +203,12 @@ def test_rays_dashboard_is_told_of_and_its_token_never_is(
     while not told or "metrics for Prometheus" not in told[-1]:
         told.append(endless_search.stdout.readline())
         assert told[-1], endless_search.communicate()
-    url, token_path, metrics_url = addresses("".join(told[-3:]))
-    token = Path(token_path).read_text()
+    url, told_path, metrics_url = addresses("".join(told[-3:]))
+    token_path = command.folder / told_path
+    token = token_path.read_text()
 
-    assert Path(token_path).stat().st_mode & 0o777 == 0o600
-    assert Path(token_path).parent.stat().st_mode & 0o777 == 0o700
+    assert token_path.stat().st_mode & 0o777 == 0o600
+    assert token_path.parent.stat().st_mode & 0o777 == 0o700
     assert answer_to(f"{url}/api/version") == 401
     assert answer_to(f"{url}/api/version", token) == 200
     figures = wait_for(lambda: all_figures_of_the_first_trial(metrics_url))
@@ -221,14 +222,14 @@ def test_rays_dashboard_is_told_of_and_its_token_never_is(
     assert token not in "".join(told) + out + err
     written = [path for path in command.folder.rglob("*") if path.is_file()]
     assert not [path for path in written if token.encode() in path.read_bytes()]
-    assert not Path(token_path).parent.exists()
+    assert not token_path.parent.exists()
 
 
 def addresses(lines: str) -> tuple[str, ...]:
     """Return what the three lines on the dashboard name: it, its token's file, the metrics."""
     found = re.fullmatch(
         r"dashboard (http://127\.0\.0\.1:\d+), on this machine alone\n"
-        r" {10}its token: cat (/tmp/tuner-\w+/auth_token)\n"
+        r" {10}its token: cat (\S+/\.ray/auth_token)\n"
         r" {10}metrics for Prometheus: (http://127\.0\.0\.1:\d+/metrics)\n",
         lines,
     )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 OBJECT_STORE_BYTES = 80 * 2**20  # about Ray's least; a job or a result is a few hundred bytes
 EXIT_TIMEOUT_S = 2  # what is left then is killed: nothing here has anything left to save
-HEAD_CHECK_EVERY_S = 0.5
+HEAD_CHECK_EVERY_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,8 @@ class RaySession:
         AuthenticationTokenLoader.instance().reset_cache()
         # As Ray does on macOS: every socket on loopback. Its variable is read at import, too early.
         ray._private.ray_constants.ENABLE_RAY_CLUSTER = False
+        self._is_over.clear()
+        threading.Thread(target=self._watch_head, name="head watch", daemon=True).start()
         try:
             # Ray's own SIGTERM handler, in place until it is taken back, ends in SystemExit.
             with self._interrupts.replaced():
@@ -126,8 +128,6 @@ class RaySession:
         # Lines on dead workers that come in spite of log_to_driver=False; the failed trial says it.
         ray._private.worker._worker_logs_enabled = False
         logging.getLogger("ray.tune.tune").addFilter(is_news)
-        self._is_over.clear()
-        threading.Thread(target=self._watch_head, name="head watch", daemon=True).start()
         if self._on_dashboard:
             port = ray.nodes()[0]["MetricsExportPort"]
             self._on_dashboard(
@@ -193,7 +193,8 @@ class RaySession:
         """Raises RayLost if Ray lost its node; Tune itself would wait for it for ever."""
         import ray
 
-        if not ray.is_initialized() or "raylet" in dead_processes():
+        node: Any = ray._private.worker._global_node
+        if node is None or "raylet" in {kind for kind, _ in node.dead_processes()}:
             raise RayLost("its node manager (raylet) died")
 
     def _watch_head(self) -> None:
@@ -202,8 +203,11 @@ class RaySession:
         At once and from beside: the main thread may wait in Ray's C++, which would end the process
         without a word 60 s later. The record has all that is finished, the reaper cleans up.
         """
+        head = None
         while not self._is_over.wait(HEAD_CHECK_EVERY_S):
-            if "gcs_server" in dead_processes() and not self._is_over.is_set():
+            if head is None:
+                head = find_head()
+            elif has_ended(head) and not self._is_over.is_set():
                 leave(
                     1,
                     "error: ray: its head process (gcs_server) died; nothing finished is lost; "
@@ -350,12 +354,25 @@ def check_address() -> None:
         )
 
 
-def dead_processes() -> set[str]:
-    """Returns which of Ray's own processes have died, by Ray's names for them."""
-    import ray
+def find_head() -> Any | None:
+    """Returns Ray's head process, a child of this one; None where there is none yet."""
+    from ray.thirdparty_files import psutil
 
-    node: Any = ray._private.worker._global_node
-    return {kind for kind, _ in node.dead_processes()}
+    for child in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):
+            if child.name() == "gcs_server":
+                return child
+    return None
+
+
+def has_ended(process: Any) -> bool:
+    """Says whether a process is gone, or waits for its parent to hear of its end."""
+    from ray.thirdparty_files import psutil
+
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def descendants() -> set[Any]:
