@@ -5,7 +5,7 @@
 One slot and a fixed seed, so that both must end with the same tables, winner and weights. The
 driver is killed at any moment of a start and the command given again; trials and Ray's node are
 killed under a search that goes on; without Ray's head it ends, and the command is given again.
-After every kill of the driver or the head, its processes must be gone within 15 s.
+After every kill what the process has started must be gone within 15 s, folders too.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from tuner.study.journal import EventJournal
 ARGUMENTS = (
     *("space=imagenet_small", "data.limit=400", "train.batch_size=64", "search.trials=8"),
     *("search.max_concurrent=1", "resources.cpus_per_trial=1", "search.confirm_seeds=1"),
-    *("throughput.loader.num_workers=[0]", "throughput.train.accumulate_steps=[1]"),
+    *("throughput.loader.num_workers=[1]", "throughput.train.accumulate_steps=[1]"),
     *("search.max_failures=1000", "search.max_restarts=1000"),
 )
 TIMES = ("seconds", "images_per_s")
@@ -164,7 +164,9 @@ class World:
             while tally.num_kills < num_kills and process.poll() is None:
                 time.sleep(moments.uniform(*KILLED_AFTER_S[kind]))
                 if victim := found(process.pid, search, kind):
+                    its_own = descendants(victim)
                     victim.kill()
+                    tally.see_gone(its_own, [])
                     tally.say_killed(search)
                     wait_for_another(process, search, kind, victim)
             said = (search.folder / "stderr.txt").read_text
@@ -198,6 +200,17 @@ class Tally:
     gone_after_s: list[float] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
+    def see_gone(self, processes: list[psutil.Process], folders: list[Path]) -> None:
+        """Wait until the processes and folders are gone; it is a problem if they stay."""
+        started = time.monotonic()
+        left: list[Any] = psutil.wait_procs(processes, timeout=GONE_WITHIN_S)[1]
+        while time.monotonic() < started + GONE_WITHIN_S and any(map(Path.exists, folders)):
+            time.sleep(0.02)
+        self.gone_after_s.append(time.monotonic() - started)
+        left += [folder for folder in folders if folder.exists()]
+        if left:
+            self.problems.append(f"left: {left}")
+
     def say_killed(self, search: Search) -> None:
         self.num_kills += 1
         search.look_at_journal()
@@ -205,15 +218,13 @@ class Tally:
         print(f"{self.kind} {self.num_kills}: killed at {events} lines of the record", flush=True)
 
     def described(self) -> dict[str, Any]:
-        told: dict[str, Any] = {
+        return {
             "kind": self.kind,
             "kills": self.num_kills,
             "searches": self.searches,
             "problems": self.problems,
+            "all_gone_after_s_at_most": round(max(self.gone_after_s), 2),
         }
-        if self.gone_after_s:
-            told["processes_gone_after_s_at_most"] = round(max(self.gone_after_s), 2)
-        return told
 
 
 def disturb_start(
@@ -233,7 +244,8 @@ def disturb_start(
     if process.poll() is not None:
         assert process.returncode == 0
         return False
-    others = psutil.Process(process.pid).children(recursive=True)
+    others = descendants(psutil.Process(process.pid))
+    folders = session_folders(search)
     victim = process if kind == "driver" else found(process.pid, search, kind)
     if victim is None:  # Ray is being ended
         assert process.wait() == 0
@@ -246,13 +258,25 @@ def disturb_start(
         said = (search.folder / "stderr.txt").read_text()
         if code != 1 or not said.startswith("error: ray: its head process (gcs_server) died"):
             tally.problems.append(f"exit code {code}: {said}")
-    started = time.monotonic()
-    alive = psutil.wait_procs(others, timeout=GONE_WITHIN_S)[1]
-    tally.gone_after_s.append(time.monotonic() - started)
-    if alive:
-        tally.problems.append(f"left: {alive}")
+    tally.see_gone(others, folders)
     tally.say_killed(search)
     return True
+
+
+def descendants(process: psutil.Process) -> list[psutil.Process]:
+    """Return the processes that one and its children have started; none where it has ended."""
+    try:
+        return list(process.children(recursive=True))
+    except psutil.NoSuchProcess:
+        return []
+
+
+def session_folders(search: Search) -> list[Path]:
+    """Return the folders of the search's Ray that must go with it."""
+    try:
+        return [search.run / ".ray", Path((search.run / ".ray" / "short_name").read_text())]
+    except OSError:  # there is none yet
+        return []
 
 
 def found(pid: int, search: Search, kind: str) -> psutil.Process | None:
