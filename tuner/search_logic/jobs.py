@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from heapq import heappop, heappush
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import inf
 from typing import Any, Final, Literal, get_args
 
@@ -114,10 +114,10 @@ class Jobs:
         self._tried: set[frozenset[tuple[str, Any]]] = set()
         self._has_reports = False
         self._exhausted = False
-        self._excused = 0
+        self._excused: frozenset[int] = frozenset()
         self._rebuild()
-        while self.fatal is not None:  # who starts again has mended it
-            self._excused += FATAL_TRIALS
+        if self.fatal is not None:  # who starts again has mended it
+            self._excused = frozenset(self._hopeless)
 
     @property
     def exhausted(self) -> bool:
@@ -139,10 +139,14 @@ class Jobs:
     def fatal(self) -> str | None:
         """The one error in which the first three trials failed for good, with no report by any.
 
-        Those that failed so before this start are excused, and the next three are the first.
+        Where they had failed so before this start, all that had failed by then are excused (others
+        ended after those three, in their slots), and the next three are the first.
         """
-        first = self._record.trials[self._excused : self._excused + FATAL_TRIALS]
-        if self._has_reports or len(first) < FATAL_TRIALS:
+        if self._has_reports:
+            return None
+        counted = (trial for trial in self._record.trials if trial.number not in self._excused)
+        first = list(islice(counted, FATAL_TRIALS))
+        if len(first) < FATAL_TRIALS:
             return None
         if any(trial.state != "failed" or trial.reason == "diverged" for trial in first):
             return None

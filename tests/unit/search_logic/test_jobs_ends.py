@@ -38,7 +38,7 @@ def test_a_search_that_has_been_mended_goes_on_with_new_trials(tmp_path: Path) -
 
 
 def test_an_error_that_has_not_been_mended_costs_three_more_trials(tmp_path: Path) -> None:
-    search = Search(tmp_path)
+    search = Search(tmp_path, trials=10)
     for num_failed in (3, 6):
         fail_all_attempts(search, 3, "no such file")
         assert search.jobs.fatal == "no such file"
@@ -46,9 +46,29 @@ def test_an_error_that_has_not_been_mended_costs_three_more_trials(tmp_path: Pat
         assert search.states() == ["failed"] * num_failed
         search.restart()
     fail_all_attempts(search, 1, "no such file")
-    search.restart()  # killed: the trial that has failed since counts
-    fail_all_attempts(search, 2, "no such file")
+    search.restart()  # killed: of the trial that has failed since nobody knows when it was
+    fail_all_attempts(search, 3, "no such file")
     assert search.jobs.fatal == "no such file"
+
+
+def test_a_new_error_is_named_though_more_than_three_had_failed_in_the_one_before(
+    tmp_path: Path,
+) -> None:
+    search = Search(tmp_path, trials=20, max_failures=0)
+    num_failed = 0
+    for message in ("no such file", "permission denied", "no space"):
+        jobs = [search.next_job(), search.next_job()]  # two slots
+        for _ in range(3):
+            search.jobs.fail(jobs.pop(0), "error", message)
+            if search.jobs.fatal is None:
+                jobs.append(search.next_job())
+        assert search.jobs.fatal == message
+        assert search.jobs.next_job() is WAIT
+        search.jobs.fail(jobs.pop(), "error", message)
+        assert search.jobs.next_job() is END
+        num_failed += 4
+        assert search.states() == ["failed"] * num_failed
+        search.restart()
 
 
 def test_where_no_trial_is_left_after_a_fatal_error_the_search_is_finished(tmp_path: Path) -> None:
