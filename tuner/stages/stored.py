@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tuner.planning.disk import AT_WORK
-from tuner.reporting.terminal import say, say_under
+from tuner.reporting.terminal import count_text, say, say_under
 from tuner.search_logic.jobs import Jobs
 from tuner.search_logic.keeping import Held, best_first, hold, missed, spare
 from tuner.stages.course import Course
@@ -66,9 +66,13 @@ class StoredCheckpoints:
         self._ended: dict[int, Held] = {}
         self._waiting: dict[int, Held] = {}
         self._has_told = False
+        unknown = []
         for number in trial_numbers(folder, stage):
             if number < len(record.trials):
                 self.end(number)
+            else:
+                unknown.append(number)
+        self._remove_unknown(unknown)
 
     def begin(self, number: int) -> None:
         """A job begins: its trial's checkpoints are its own now, and there is room for more."""
@@ -99,6 +103,23 @@ class StoredCheckpoints:
         if self._remove_until(num_bytes, order) and not self._has_told:
             self._has_told = True
             say_under("disk", TRAINED_AGAIN)
+
+    def _remove_unknown(self, numbers: Iterable[int]) -> None:
+        """Removes the checkpoints of trials that the study does not have (yet).
+
+        They come with a journal older than they are, of a backup say. The trial of such a number
+        to come has settings of its own, and would go on from theirs.
+        """
+        num_removed = 0
+        for number in numbers:
+            files = self._files(number)
+            files.remove_left_overs()
+            for samples_seen in files.saved():
+                files.remove(samples_seen)
+                num_removed += 1
+        if num_removed:
+            removed = count_text(num_removed, "checkpoint")
+            say_under("disk", f"{removed} of trials that the study does not have: removed")
 
     def _remove_until(self, num_bytes: int, order: Iterator[tuple[int, int]]) -> int:
         num_removed = 0

@@ -135,9 +135,28 @@ def test_what_a_killed_start_did_not_remove_goes_at_the_next(course_of: OpenCour
         for samples_seen in (100, 900):
             stage.write(job.trial_number, samples_seen)
             stage.jobs.report(job, report(samples_seen, top1))
-    stage.write(99, 100)  # of no trial that is known
     again = search_stage(course, record)
-    assert again.saved([0, 1, 99]) == [[], [100], [100]]
+    assert again.saved([0, 1]) == [[], [100]]
+
+
+def test_a_new_trial_does_not_go_on_from_what_one_of_its_number_left_in_a_newer_study(
+    course_of: OpenCourse, capsys: pytest.CaptureFixture[str]
+) -> None:
+    course = course_of("search.trials=2")
+    record = record_of(course)
+    trials = search_stage(course, record)
+    trials.write(trials.take().trial_number, 100)  # its report was not heard
+    trials.write(1, 100)
+    assert capsys.readouterr().out == ""
+    again = search_stage(course, record)
+    assert again.saved([0, 1]) == [[100], []]
+    assert capsys.readouterr().out == (
+        "disk      1 checkpoint of trials that the study does not have: removed\n"
+    )
+    again.train(again.take(), {900: 0.5})
+    again.train(again.take(), {900: 0.4})
+    confirm_stage(course, record).write(0, 900)
+    assert confirm_stage(course, record).saved([0]) == [[]]
 
 
 def test_trials_that_wait_give_theirs_up_where_it_must_be_and_that_is_told_once(
