@@ -5,7 +5,7 @@ trial in a slot prunes its own. What may go follows from the record, so that a k
 loses nothing: the next start looks at what is there and decides again.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tuner.planning.disk import AT_WORK
