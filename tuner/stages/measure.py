@@ -30,22 +30,25 @@ NO_SPEED_BUDGET_S = 20.0
 def measure(course: Course, fingerprint: str, session: RaySession, *, has_trials: bool) -> Course:
     """Returns the course with the throughput settings pinned, and writes `throughput.csv`.
 
-    A search that has trials keeps what they were trained with. What is remembered of this machine
-    and these images is not measured again. Where nothing can be measured the search goes on
-    without: speed changes no result.
+    A search that has trials keeps what they were trained with, also where nothing could be measured
+    when it began. What is remembered of this machine and these images is not measured again. Where
+    nothing can be measured the search goes on without: speed changes no result.
     """
     search = course.search
     if has_trials and (known := speeds_of_run(search.folder)):
         say_under("measure", f"{told(known)}, as this search began")
         return pinned(course, known)
+    if not (search.space.throughput or is_share_open(course)):
+        say_under("measure", "nothing to choose: the space has no throughput settings")
+        return course
+    if has_trials:
+        say_under("measure", "this search began without; the settings stay as they are")
+        return course
     known = recall(search, course.plan, course.machine)
     if known and known.data_fingerprint == fingerprint:
         say_under("measure", f"{told(known)}, as measured on {known.measured_on}")
         keep_in_run(search.folder, known)
         return pinned(course, known)
-    if not (search.space.throughput or is_share_open(course)):
-        say_under("measure", "nothing to choose: the space has no throughput settings")
-        return course
     started = time.monotonic()
     try:
         known = measure_speeds(course, fingerprint, session)

@@ -81,6 +81,22 @@ def test_a_search_goes_on_where_nothing_can_be_measured(
     )
 
 
+def test_a_search_that_began_without_measured_settings_goes_on_without(
+    course_of: OpenCourse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    course = course_of()
+    Measured(monkeypatch, RunError("ray: lost while measuring"))
+    begun = measure(course, "f00d", SESSION, has_trials=False)
+    again = Measured(monkeypatch, SPEEDS)
+    remember(course.search, course.plan, MACHINE, SPEEDS)  # measured by another search meanwhile
+    capsys.readouterr()
+    assert measure(course, "f00d", SESSION, has_trials=True) == begun
+    assert again.num_times == 0
+    assert capsys.readouterr().out == (
+        "measure   this search began without; the settings stay as they are\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("machine", "overrides", "most"),
     [
