@@ -60,7 +60,10 @@ def main(keys: SearchKeys, overrides: list[str]) -> None:
         hold_folder(search.folder),
         saying(goes_on, search.folder),
         ray_session(
-            course.machine, search.folder, course.on_dashboard, how_to_go_on=goes_on
+            course.machine,
+            search.folder,
+            course.on_dashboard,
+            what_now=f"nothing is lost; {goes_on}",
         ) as ray,
     ):
         with timing(times, "prepare"):

@@ -44,7 +44,12 @@ def main(keys: ThroughputKeys, overrides: list[str]) -> None:
     say_machine(course)
     with (
         hold_folder(search.folder),
-        ray_session(course.machine, search.folder, course.on_dashboard) as ray,
+        ray_session(
+            course.machine,
+            search.folder,
+            course.on_dashboard,
+            what_now="the same command measures afresh",
+        ) as ray,
     ):
         data = prepare(course)
         write_dataset_record(search.folder / "dataset.json", data)  # the processes read it

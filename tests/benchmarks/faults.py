@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -273,17 +274,18 @@ def descendants(process: psutil.Process) -> list[psutil.Process]:
 
 def session_folders(search: Search) -> list[Path]:
     """Return the folders of the search's Ray that must go with it."""
-    try:
-        return [search.run / ".ray", Path((search.run / ".ray" / "short_name").read_text())]
-    except OSError:  # there is none yet
-        return []
+    found = []
+    for folder in search.run.glob(".ray-*"):
+        with suppress(OSError):  # it is being made, or removed
+            found += [folder, Path((folder / "short_name").read_text())]
+    return found
 
 
 def found(pid: int, search: Search, kind: str) -> psutil.Process | None:
     """Return the running process of a kind that belongs to a search, if there is one now."""
     try:
         if kind == "trial":
-            beats = (search.run / ".ray" / "beats").iterdir()
+            beats = search.run.glob(".ray-*/beats/*")
             return next((psutil.Process(int(beat.read_text())) for beat in beats), None)
         name = {"raylet": "raylet", "gcs": "gcs_server"}[kind]
         children = psutil.Process(pid).children()

@@ -229,7 +229,7 @@ def addresses(lines: str) -> tuple[str, ...]:
     """Return what the three lines on the dashboard name: it, its token's file, the metrics."""
     found = re.fullmatch(
         r"dashboard (http://127\.0\.0\.1:\d+), on this machine alone\n"
-        r" {10}its token: cat (\S+/\.ray/auth_token)\n"
+        r" {10}its token: cat (\S+/\.ray-\w+/auth_token)\n"
         r" {10}metrics for Prometheus: (http://127\.0\.0\.1:\d+/metrics)\n",
         lines,
     )

@@ -237,9 +237,9 @@ def test_a_failure_costs_only_its_trial(ray_cluster: RaySession) -> None:
 def test_a_job_that_stalls_costs_only_its_trial(ray_cluster: RaySession) -> None:
     jobs = ListedJobs([{"fault": "stalls"}, {}, {}])
 
-    run(ray_cluster, jobs, stall_timeout_s=15)
+    run(ray_cluster, jobs, stall_timeout_s=8)
 
-    assert jobs.failures == [(0, "stalled", "no batch within search.stall_timeout_s")]
+    assert jobs.failures == [(0, "stalled", "no batch for 8 s (search.stall_timeout_s)")]
     assert [len(jobs.results[number]) for number in range(3)] == [1, 2, 2]
     assert not list(ray_cluster.scratch.beats_folder.iterdir())
 

@@ -62,7 +62,7 @@ def kill_a_trial(process: Popen[str], folder: Path) -> None:
     while not any(pids):
         assert process.poll() is None, process.communicate()
         with suppress(OSError):  # no job yet, or none any more
-            pids = [path.read_text() for path in (folder / ".ray" / "beats").iterdir()]
+            pids = [path.read_text() for path in folder.glob(".ray-*/beats/*")]
     os.kill(int(pids[0]), signal.SIGKILL)
 
 
@@ -154,3 +154,18 @@ def test_an_interrupt_leaves_no_process_and_says_how_to_go_on(
         _, err = process.communicate(timeout=60)
         assert (process.returncode, err) == (code, stopped + more)
         assert not psutil.wait_procs(others, timeout=15)[1]
+
+
+def test_a_second_ctrl_c_leaves_at_once_and_without_orphans(command: Command) -> None:
+    process = command.start("search", *SEARCH)
+    assert process.stderr is not None
+    while not [*command.folder.glob("results/*/.ray-*/beats/*")]:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.002)
+    others = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr.readline().startswith("stopped, nothing is lost; go on with: ")
+    process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=60)
+    assert (process.returncode, rest) == (130, "")  # without the last words of an orderly end
+    assert not psutil.wait_procs(others, timeout=15)[1]

@@ -71,13 +71,13 @@ class RaySession:
         scratch: Scratch,
         interrupts: Interrupts,
         on_dashboard: OnDashboard,
-        how_to_go_on: str,
+        what_now: str,
     ) -> None:
         self.scratch = scratch
         self._machine = machine
         self._interrupts = interrupts
         self._on_dashboard = on_dashboard
-        self._how_to_go_on = how_to_go_on
+        self._what_now = what_now
         self._is_started = False
         self._is_over = threading.Event()
         self._num_fits = 0
@@ -166,7 +166,7 @@ class RaySession:
 
         from tuner.raytune.skins import JobScheduler, JobSearcher
 
-        def check() -> None:
+        def on_step() -> None:
             self.check_alive()
             if desk.end_stalled():
                 raise RayLost("a trial's process did not begin within search.stall_timeout_s")
@@ -177,7 +177,7 @@ class RaySession:
             tune_config=tune.TuneConfig(
                 num_samples=-1,
                 search_alg=JobSearcher(desk),
-                scheduler=JobScheduler(desk, check),
+                scheduler=JobScheduler(desk, on_step),
                 reuse_actors=True,
                 max_concurrent_trials=slots,
             ),
@@ -210,8 +210,7 @@ class RaySession:
             elif has_ended(head) and not self._is_over.is_set():
                 leave(
                     1,
-                    "error: ray: its head process (gcs_server) died; nothing finished is lost; "
-                    f"{self._how_to_go_on}\n",
+                    f"error: ray: its head process (gcs_server) died, {self._what_now}\n",
                 )
 
 
@@ -221,7 +220,7 @@ def ray_session(
     run_folder: Path,
     on_dashboard: OnDashboard = None,
     *,
-    how_to_go_on: str = "the same command goes on",
+    what_now: str = "the same command goes on",
 ) -> Iterator[RaySession]:
     """Gives a Ray that starts when it is needed; at the end none of its processes is left.
 
@@ -233,7 +232,7 @@ def ray_session(
         run_folder: Held by the caller; Ray's files lie there meanwhile, and what a dead session
             left there goes.
         on_dashboard: Told of Ray's dashboard whenever one has started; without it there is none.
-        how_to_go_on: Said to people at a signal, and if Ray's head process dies, which ends this
+        what_now: Said to people at a signal, and if Ray's head process dies, which ends this
             process.
 
     Raises:
@@ -246,11 +245,11 @@ def ray_session(
         environment(found.token_path),
         subreaper(),
     ):
-        session = RaySession(machine, found, interrupts, on_dashboard, how_to_go_on)
+        session = RaySession(machine, found, interrupts, on_dashboard, what_now)
         try:
             yield session
         except KeyboardInterrupt:
-            sys.stderr.write(f"stopped, nothing is lost; {how_to_go_on}\n")
+            sys.stderr.write(f"stopped, {what_now}\n")
             raise
         finally:
             interrupts.close()

@@ -122,10 +122,7 @@ class Probes:
         deadline = time.monotonic() + EXIT_TIMEOUT_S
         while any(free < self._free_before[kind] for kind, free in free_resources().items()):
             if time.monotonic() > deadline:
-                raise RunError(
-                    f"ray: what the probes had is not free after {EXIT_TIMEOUT_S:g} s; "
-                    "the same command starts anew"
-                )
+                raise RunError(f"ray: what the probes had is not free after {EXIT_TIMEOUT_S:g} s")
             time.sleep(RESOURCES_EVERY_S)
 
     def _replace(self, place: int) -> None:
@@ -188,7 +185,7 @@ def probes(
             started.close()
     except RayLost as loss:
         session.stop()
-        raise RunError(f"ray: lost while measuring, {loss}; the same command starts anew") from None
+        raise RunError(f"ray: lost while measuring, {loss}") from None
 
 
 def answer(ref: Any) -> Mapping[str, Any]:

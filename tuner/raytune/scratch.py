@@ -15,7 +15,7 @@ from pathlib import Path
 from tuner.errors import ResourceError
 from tuner.raytune.reaper import end_users
 
-FOLDER = ".ray"  # in the run's folder; gone when the session is
+PREFIX = ".ray-"  # of the folder in the run's; gone when the session is
 RAY = "ray"
 SHORT_NAME = "short_name"
 LONGEST_SOCKET_BYTES = 107  # what Linux takes
@@ -51,18 +51,19 @@ def scratch(run_folder: Path) -> Iterator[Scratch]:
     """Gives the session's folder in `run_folder`; it goes at the end, even if we are killed.
 
     What a dead session left there, files and processes, is removed first: the caller holds
-    `run_folder`, so no other one lives.
+    `run_folder`, so no other one lives. Its reaper may still be at it, so each has its own name.
 
     Raises:
         ResourceError: There is no place for Ray's sockets.
     """
-    folder = run_folder.absolute() / FOLDER
-    remove_left(folder)
+    for left in run_folder.absolute().glob(f"{PREFIX}*"):
+        remove_left(left)
     short_folder = make_short_folder()
-    folder.mkdir(mode=0o700, parents=True)
-    found = Scratch(folder, short_folder / RAY)
-    (folder / SHORT_NAME).write_text(str(short_folder))
+    folder = run_folder.absolute() / f"{PREFIX}{secrets.token_hex(4)}"
     with reaper(folder, short_folder):
+        folder.mkdir(mode=0o700)
+        (folder / SHORT_NAME).write_text(str(short_folder))
+        found = Scratch(folder, short_folder / RAY)
         point_to(found.ray_folder, folder / RAY)
         found.beats_folder.mkdir()
         found.token_path.touch(mode=0o600)
@@ -72,14 +73,14 @@ def scratch(run_folder: Path) -> Iterator[Scratch]:
 
 def remove_left(folder: Path) -> None:
     """Ends the processes of a session that lived in `folder`, and removes its files."""
-    if not folder.exists():
-        return
     end_users(folder, but=os.getpid())
     with suppress(OSError):
         short_folder = Path((folder / SHORT_NAME).read_text())
-        (short_folder / RAY).unlink()  # no more than we made: the file may be anybody's by now
-        short_folder.rmdir()
-    shutil.rmtree(folder)
+        # In a copy of a run it is the name of another session, in a forged one anything.
+        if (short_folder / RAY).readlink() == folder / RAY:
+            (short_folder / RAY).unlink()
+            short_folder.rmdir()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def make_short_folder() -> Path:

@@ -16,7 +16,6 @@ from tuner.search_logic.jobs import END, STOP, WAIT, Decision, Job, NoJob
 
 KILLED = {"reason": "killed", "message": "its process died: killed, crashed or out of memory"}
 OUT_OF_HOST_MEMORY = {"reason": "killed", "message": "the machine ran out of memory"}
-STALLED = {"reason": "stalled", "message": "no batch within search.stall_timeout_s"}
 
 
 class JobSource(Protocol):
@@ -81,7 +80,11 @@ class JobDesk:
 
     def fail_killed(self, trial_id: str) -> None:
         """Ends a job as failed because its process died."""
-        self.fail(trial_id, STALLED if trial_id in self._stalled else KILLED)
+        failure = KILLED
+        if trial_id in self._stalled:
+            message = f"no batch for {self.watch.timeout_s:g} s (search.stall_timeout_s)"
+            failure = {"reason": "stalled", "message": message}
+        self.fail(trial_id, failure)
 
     def charge(self, killed: set[int]) -> int:
         """Fails the jobs of these processes and returns how many; one not known is any unknown."""
@@ -143,13 +146,13 @@ class JobScheduler(FIFOScheduler):
 
     Args:
         desk: The desk that the searcher uses too.
-        check_alive: Called several times a second; raises to end the run.
+        on_step: Called several times a second; raises to end the run.
     """
 
-    def __init__(self, desk: JobDesk, check_alive: Callable[[], None]) -> None:
+    def __init__(self, desk: JobDesk, on_step: Callable[[], None]) -> None:
         super().__init__()
         self.desk = desk
-        self.check_alive = check_alive
+        self.on_step = on_step
 
     def __getstate__(self) -> dict[str, Any]:
         """Keeps the desk out of the copy that Tune pickles for its restore, which is not used."""
@@ -157,7 +160,7 @@ class JobScheduler(FIFOScheduler):
 
     def choose_trial_to_run(self, tune_controller: Any) -> None:
         """Chooses none: Tune starts what is pending anyway, and the stock one scans all trials."""
-        self.check_alive()
+        self.on_step()
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Returns Tune's word for the desk's decision."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LOOK_EVERY_S = 1.0
+LONGEST_LOOK_S = 2 * LOOK_EVERY_S  # what is longer was a pause of this program, and of its trials
 
 
 def begin_beats(path: Path) -> None:
@@ -22,17 +23,17 @@ class Watched:
 
     Attributes:
         beat: Time of its file, in ns, when it was last looked at; 0 before there was one.
-        since: When, on our clock, it was last seen to get on.
+        silent_s: How long it has not been seen to get on.
     """
 
-    beat: int
-    since: float
+    beat: int = 0
+    silent_s: float = 0.0
 
 
 class StallWatch:
     """Ends the process of a job that did not touch its file for too long.
 
-    Only changes of that time count, on a clock that stands still while the machine sleeps.
+    Time counts while this program looks, not while it is stopped or the machine sleeps.
 
     Args:
         folder: Of the files, named by Ray's trial ids.
@@ -42,15 +43,15 @@ class StallWatch:
     def __init__(
         self, folder: Path, timeout_s: float | None, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        self.timeout_s = timeout_s
         self._folder = folder
-        self._timeout_s = timeout_s
         self._clock = clock
-        self._looked_at = -LOOK_EVERY_S
+        self._looked_at = clock()
         self._watched: dict[str, Watched] = {}
 
     def begin(self, trial_id: str) -> None:
         """Watches a job from now on."""
-        self._watched[trial_id] = Watched(0, self._clock())
+        self._watched[trial_id] = Watched()
 
     def end(self, trial_id: str) -> None:
         """Watches it no longer."""
@@ -69,18 +70,19 @@ class StallWatch:
 
         One that has not even begun is among them: there is no process of its own to end.
         """
-        now = self._clock()
-        if self._timeout_s is None or now - self._looked_at < LOOK_EVERY_S:
+        passed_s = self._clock() - self._looked_at
+        if self.timeout_s is None or passed_s < LOOK_EVERY_S:
             return []
-        self._looked_at = now
+        self._looked_at += passed_s
         for trial_id, watched in self._watched.items():
             beat = self._beat(trial_id)
-            if beat != watched.beat:
-                watched.beat, watched.since = beat, now
+            is_new = beat != watched.beat
+            watched.beat = beat
+            watched.silent_s = 0.0 if is_new else watched.silent_s + min(passed_s, LONGEST_LOOK_S)
         stalled = [
             trial_id
             for trial_id, watched in self._watched.items()
-            if now - watched.since > self._timeout_s
+            if watched.silent_s > self.timeout_s
         ]
         for trial_id in stalled:
             pid = self.pid(trial_id)
