@@ -76,7 +76,7 @@ def main(keys: SearchKeys, overrides: list[str]) -> None:
         with timing(times, "search"):
             train_trials(course, record, ray)
         with timing(times, "confirm"):
-            runs = confirm(course, record, ray)
+            runs = confirm(course, record, ray, goes_on)
         with timing(times, "hand over"):
             winner = hand_over(course, data, record, runs)
         sum_up(course, winner, record, runs, times, is_whole=not has_trials)

@@ -5,6 +5,7 @@ Trials are trained in this process, one after another, without a Ray.
 
 import csv
 import os
+import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
@@ -136,14 +137,13 @@ def test_a_refused_search_begins_anew_with_the_best_of_the_old_one(
 
 
 def test_a_search_whose_time_is_over_hands_over_what_it_has_and_goes_on_with_more_time(
-    here: Path, space_file: Path, told: Told
+    here: Path, space_file: Path, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     no_time = (*SMALL, "search.time_budget_s=1e-9")
-    line = (
-        "search.time_budget_s: over before any trial had a score; "
-        "raise it and give the same command again"
-    )
-    assert told.search(*no_time) == (1, [f"error: {line}"])
+    monkeypatch.setattr("sys.argv", ["search", *no_time])
+    go_on = shlex.join(["python", "-m", "tuner.search", *no_time, "name=tiny-images"])
+    line = "search.time_budget_s: over before any trial had a score; raise it"
+    assert told.search(*no_time) == (1, [f"error: {line}; go on with: {go_on}"])
     course, data, record = begin(*SMALL)
     train(course, data, record, num_reports=3)
     assert told.search(*no_time) == (0, [])  # what is trained by then is handed over

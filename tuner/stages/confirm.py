@@ -7,14 +7,16 @@ from tuner.stages.clock import StageClock
 from tuner.stages.course import Course
 from tuner.stages.follow import counts_text, run_stage
 from tuner.stages.stored import confirm_checkpoints
-from tuner.stages.train import open_jobs
+from tuner.stages.train import num_left, open_jobs
 from tuner.study.record import Record
 
 
-def confirm(course: Course, record: Record, session: RaySession) -> Record | None:
+def confirm(
+    course: Course, record: Record, session: RaySession, how_to_go_on: str
+) -> Record | None:
     """Trains the confirm runs that are not there yet and returns their record.
 
-    None where none are asked for.
+    None where none are asked for. `how_to_go_on` is for people, where an error has ended it.
 
     Raises:
         RunError: The search was lost; nothing finished is lost.
@@ -47,10 +49,8 @@ def confirm(course: Course, record: Record, session: RaySession) -> Record | Non
         expected_samples=jobs.num_trials * full_length,
     )
     if jobs.fatal:
-        say_under(
-            "confirm",
-            f"ended, three runs failed alike: {jobs.fatal}; "
-            "mend it, and give the same command again",
-        )
+        is_left = num_left(jobs, runs) > 0
+        more = how_to_go_on if is_left else "then raise search.confirm_seeds or use resume=never"
+        say_under("confirm", f"ended, three runs failed alike: {jobs.fatal}; mend it; {more}")
     say_under("confirm", f"{count_text(len(runs.trials), 'run')}: {counts_text(jobs)}")
     return runs

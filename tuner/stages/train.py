@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tuner.data.prepare import PreparedData, write_dataset_record
-from tuner.errors import RunError
+from tuner.errors import RunError, StoppedError
 from tuner.files import write_text
 from tuner.planning.resources import Plan
 from tuner.raytune.engine import RaySession
@@ -76,12 +76,13 @@ def train_trials(course: Course, record: Record, session: RaySession) -> None:
 
     Raises:
         RunError: No trial has a score, or the search was lost; nothing finished is lost.
+        StoppedError: No trial has a score, and there are others to try.
         ResourceError: The disk cannot hold the trials side by side.
     """
     jobs = open_jobs(course.search, record, course.work.num_images, course.points.settings)
     clock = StageClock(record, "search", course.search.config.search.time_budget_s)
     stored = search_checkpoints(course, record, jobs)
-    say_threads(course.plan, record)
+    say_other_hardware(course.plan, record)
     run_stage(
         course,
         session,
@@ -100,7 +101,7 @@ def train_trials(course: Course, record: Record, session: RaySession) -> None:
         say_under("search", f"{count_text(len(record.trials), 'trial')}: {counts_text(jobs)}")
         write_leaderboard(course, record)
     if not has_score(record):
-        raise RunError(no_score_text(jobs, record, is_time_over=is_time_over))
+        raise no_score(jobs, record, is_time_over=is_time_over)
     if is_time_over and num_left(jobs, record):
         say_under("search", time_over_text(jobs, record))
 
@@ -129,31 +130,33 @@ def has_score(record: Record) -> bool:
     return any(record.best_score(trial.number) is not None for trial in record.ranked()[:1])
 
 
-def no_score_text(jobs: Jobs, record: Record, *, is_time_over: bool) -> str:
-    """Returns why there is nothing to hand over, and what to do."""
+def no_score(jobs: Jobs, record: Record, *, is_time_over: bool) -> RunError:
+    """Returns what says why there is nothing to hand over: stopped where there is more to try."""
     is_left = num_left(jobs, record) > 0
     if is_left and is_time_over and not jobs.fatal:
-        return (
-            "search.time_budget_s: over before any trial had a score; "
-            "raise it and give the same command again"
-        )
+        return StoppedError("search.time_budget_s: over before any trial had a score; raise it")
     why = f"three failed alike ({jobs.fatal})" if jobs.fatal else why_none(record)
-    what_to_do = (
-        "mend it, and give the same command again"
-        if is_left
-        else "mend it, then raise search.trials or use resume=never"
-    )
-    return f"no trial has a score: {why}; {what_to_do}"
+    problem = f"no trial has a score: {why}; mend it"
+    if is_left:
+        return StoppedError(problem)
+    more = "" if jobs.exhausted else "raise search.trials or "
+    return RunError(f"{problem}, then {more}use resume=never")
 
 
-def say_threads(plan: Plan, record: Record) -> None:
-    """Says it where trials so far had other torch threads: their last bits would differ now."""
-    before = {report["threads"] for trial in record.trials for report in trial.reports}
-    if before - {plan.threads}:
+def say_other_hardware(plan: Plan, record: Record) -> None:
+    """Says it where trials so far had another device or other torch threads than they would now."""
+    reports = [report for trial in record.trials for report in trial.reports]
+    device = "cuda" if plan.num_gpus else "cpu"
+    devices = {report["device"] for report in reports}
+    if devices - {device}:
+        was = ", ".join(sorted(devices))
+        say_under("search", f"the device was {was} and is {device} now: results differ")
+    threads = {report["threads"] for report in reports}
+    if threads - {plan.threads}:
+        was = ", ".join(map(str, sorted(threads)))
         say_under(
             "search",
-            f"torch threads were {', '.join(map(str, sorted(before)))} and are {plan.threads} now: "
-            "the last bits of results differ",
+            f"torch threads were {was} and are {plan.threads} now: the last bits of results differ",
         )
 
 

@@ -1,17 +1,19 @@
 """What stage search decides before and after Ray: its record, its jobs, and why nothing came."""
 
 import csv
+from dataclasses import replace
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 from tests.unit.stages.conftest import PLAN, OpenCourse, record_of, report
-from tuner.errors import RunError
+from tuner.errors import RunError, StoppedError
 from tuner.raytune.engine import RaySession, ray_session
-from tuner.search_logic.jobs import Job
+from tuner.search_logic.jobs import END, Job, Jobs
 from tuner.stages.confirm import confirm
 from tuner.stages.course import Course
-from tuner.stages.train import no_score_text, open_jobs, say_threads, train_trials, why_none
+from tuner.stages.train import no_score, open_jobs, say_other_hardware, train_trials, why_none
 from tuner.study.record import Record
 
 
@@ -59,26 +61,49 @@ def test_a_search_without_a_score_says_every_reason_once_and_keeps_its_rows(
 
 
 @pytest.mark.parametrize(
-    ("trials", "what_to_do"),
+    ("trials", "kind", "what_to_do"),
     [
-        (7, "mend it, and give the same command again"),
-        (6, "mend it, then raise search.trials or use resume=never"),
+        (7, StoppedError, "mend it"),  # the command that goes on is said behind it
+        (6, RunError, "mend it, then raise search.trials or use resume=never"),
     ],
 )
 def test_an_error_that_ended_the_search_is_to_be_mended_and_the_search_gone_on_with(
-    course_of: OpenCourse, trials: int, what_to_do: str
+    course_of: OpenCourse, trials: int, kind: type[RunError], what_to_do: str
 ) -> None:
     course = course_of(f"search.trials={trials}", "search.max_failures=0")
     record = record_of(course)
     for message in ("no such file", "permission denied"):  # at one start and at the next
-        jobs = open_jobs(course.search, record, 100)
-        for _ in range(3):
-            job = jobs.next_job()
-            assert isinstance(job, Job)
-            jobs.fail(job, "error", message)
-    assert no_score_text(jobs, record, is_time_over=True) == (
-        f"no trial has a score: three failed alike (permission denied); {what_to_do}"
+        jobs = fail_three(course, record, message)
+    error = no_score(jobs, record, is_time_over=True)
+    assert type(error) is kind
+    assert error.problems == (
+        f"no trial has a score: three failed alike (permission denied); {what_to_do}",
     )
+
+
+def test_more_trials_are_not_promised_where_every_combination_has_failed(
+    course_of: OpenCourse,
+) -> None:
+    course = course_of("optim.lr=0.1", "optim.name=sgd", "search.max_failures=0")
+    record = record_of(course)
+    fail_three(course, record, "no such file")
+    jobs = open_jobs(course.search, record, 100)
+    assert jobs.next_job() is END
+    error = no_score(jobs, record, is_time_over=False)
+    assert type(error) is RunError
+    assert error.problems == (
+        "no trial has a score: error (no such file); mend it, then use resume=never",
+    )
+
+
+def fail_three(course: Course, record: Record, message: str) -> Jobs:
+    """Start again, and let three trials fail with one error."""
+    jobs = open_jobs(course.search, record, 100)
+    for _ in range(3):
+        job = jobs.next_job()
+        assert isinstance(job, Job)
+        jobs.fail(job, "error", message)
+    return jobs
 
 
 def train_without_ray(course: Course, record: Record) -> None:
@@ -132,11 +157,10 @@ def test_time_that_is_over_before_any_score_is_to_be_raised(
     course_of: OpenCourse, capsys: pytest.CaptureFixture[str]
 ) -> None:
     course = course_of("search.time_budget_s=1e-9")
-    with pytest.raises(RunError) as caught:
+    with pytest.raises(StoppedError) as caught:
         train_without_ray(course, record_of(course))
     assert caught.value.problems == (
-        "search.time_budget_s: over before any trial had a score; "
-        "raise it and give the same command again",
+        "search.time_budget_s: over before any trial had a score; raise it",
     )
     assert capsys.readouterr().out == ""
     assert not (course.search.folder / "leaderboard.csv").exists()
@@ -171,7 +195,31 @@ def test_other_threads_than_before_are_told(
     record.add_trial({"optim.lr": 0.1})
     for place, each in enumerate(threads, start=1):
         record.add_report(0, report(100 * place, 0.5, threads=each))
-    say_threads(PLAN, record)
+    say_other_hardware(PLAN, record)
+    assert capsys.readouterr().out.splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    ("devices", "num_gpus", "lines"),
+    [
+        (["cpu"], 0, []),
+        (["cuda"], 2, []),
+        (["cpu"], 1, ["search    the device was cpu and is cuda now: results differ"]),
+        (["cuda", "cpu"], 0, ["search    the device was cpu, cuda and is cpu now: results differ"]),
+    ],
+)
+def test_another_device_than_before_is_told(
+    course_of: OpenCourse,
+    capsys: pytest.CaptureFixture[str],
+    devices: list[str],
+    num_gpus: int,
+    lines: list[str],
+) -> None:
+    record = record_of(course_of())
+    record.add_trial({"optim.lr": 0.1})
+    for place, each in enumerate(devices, start=1):
+        record.add_report(0, report(100 * place, 0.5, device=each))
+    say_other_hardware(replace(PLAN, num_gpus=num_gpus), record)
     assert capsys.readouterr().out.splitlines() == lines
 
 
@@ -189,7 +237,7 @@ def test_where_nothing_is_to_be_confirmed_there_is_no_study_of_runs(
         record.end(0, "complete")
     before = (course.search.folder / "study.journal").read_bytes()
     with ray_session(course.machine, course.search.folder) as session:
-        assert confirm(course, record, session) is None
+        assert confirm(course, record, session, "go on") is None
     assert (course.search.folder / "study.journal").read_bytes() == before
 
 
@@ -206,7 +254,41 @@ def test_confirm_runs_that_are_done_are_returned_without_ray(
     runs.add_report(0, report(900, 0.25))
     runs.end(0, "complete")
     with ray_session(course.machine, course.search.folder) as session:
-        found = confirm(course, record, session)
+        found = confirm(course, record, session, "go on")
     assert found is not None
     assert found.trials == runs.trials
     assert capsys.readouterr().out == "confirm   1 run: 1 complete\n"
+
+
+@pytest.mark.parametrize(
+    ("seeds", "what_to_do"),
+    [(3, "then raise search.confirm_seeds or use resume=never"), (4, "go on with: that command")],
+)
+def test_confirm_runs_that_failed_alike_are_to_be_mended_and_gone_on_with_where_they_can(
+    course_of: OpenCourse,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    seeds: int,
+    what_to_do: str,
+) -> None:
+    def fail_three_runs(
+        course: Course, session: RaySession, jobs: Jobs, *others: Any, **asked: Any
+    ) -> None:
+        for _ in range(3):
+            job = jobs.next_job()
+            assert isinstance(job, Job)
+            jobs.fail(job, "error", "no such file")
+
+    monkeypatch.setattr("tuner.stages.confirm.run_stage", fail_three_runs)
+    course = course_of(
+        "search.confirm_top=1", f"search.confirm_seeds={seeds}", "search.max_failures=0"
+    )
+    record = record_of(course)
+    record.add_trial({"optim.lr": 0.1})
+    record.add_report(0, report(900, 0.5))
+    record.end(0, "complete")
+    confirm(course, record, Mock(spec=RaySession), "go on with: that command")
+    assert capsys.readouterr().out.splitlines() == [
+        f"confirm   ended, three runs failed alike: no such file; mend it; {what_to_do}",
+        "confirm   3 runs: 3 failed",
+    ]
