@@ -18,7 +18,6 @@ from tuner.planning.machine import look
 from tuner.raytune.engine import ray_session, run_jobs
 from tuner.raytune.scratch import scratch
 
-EATEN_BYTES = 300 * 2**20
 PROGRAM = """
 from pathlib import Path
 from tests.integration.test_engine import ListedJobs, work
@@ -129,13 +128,12 @@ def test_the_next_start_removes_what_a_search_and_its_reaper_left(
 
 
 def hungry_work(job: Mapping[str, Any], context: Mapping[str, Any]) -> Results:
-    """Report forever; take more and more memory where the settings say so."""
+    """Report forever; take more and more memory by the settings."""
     eaten, samples_seen = [], 0
     while True:
         time.sleep(0.05)
         samples_seen += 1
-        if job["settings"].get("is_hungry"):
-            eaten.append(b"x" * EATEN_BYTES)
+        eaten.append(b"x" * job["settings"].get("bytes_per_report", 0))
         yield {"samples_seen": samples_seen, "pid": os.getpid()}
 
 
@@ -143,10 +141,10 @@ def test_the_trial_that_rays_memory_monitor_kills_is_tried_again_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = psutil.virtual_memory()
-    left_bytes = memory.available - 10 * EATEN_BYTES  # Ray itself takes less
-    monkeypatch.setenv("RAY_memory_usage_threshold", f"{1 - left_bytes / memory.total:.4f}")
+    free_share = memory.available / memory.total
+    monkeypatch.setenv("RAY_memory_usage_threshold", f"{1 - 0.8 * free_share:.4f}")
     monkeypatch.setenv("RAY_memory_monitor_refresh_ms", "100")
-    jobs = ListedJobs([{"is_hungry": True}, {}, {}], num_reports=40)
+    jobs = ListedJobs([{"bytes_per_report": memory.available // 60}, {}, {}], num_reports=40)
 
     with ray_session(look(), tmp_path) as session:
         run_jobs(session, replace(PLAN, gpus_per_trial=0), jobs, hungry_work, {}, max_restarts=0)
