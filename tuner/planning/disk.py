@@ -6,8 +6,9 @@ from pathlib import Path
 
 from tuner.errors import ResourceError
 
-AT_WORK = 4  # of a trial in a slot: the best, the newest two, and the one that is being written
-AT_REST = 3  # of a trial that waits
+NEWEST_KEPT = 2  # of a trial: the newest, and the one before it should the newest be damaged
+AT_REST = NEWEST_KEPT + 1  # of a trial that waits: its best, too
+AT_WORK = AT_REST + 1  # of a trial in a slot: the one that is being written, too
 BEST_TWO = 2  # the best trial that has ended, and the best that waits: it may still fail
 LEFT_FREE = 0.1  # of the disk, where no budget is set
 

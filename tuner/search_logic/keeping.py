@@ -3,9 +3,8 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from tuner.planning.disk import NEWEST_KEPT
 from tuner.study.record import Record
-
-KEPT_OF_WAITING = 2  # the newest, and the one before it should the newest be damaged
 
 Order = Callable[[Iterable[int]], list[int]]  # sorts waiting trials, the likeliest to go on first
 
@@ -39,7 +38,7 @@ class Held:
 
     def needed(self) -> set[int]:
         """Those that the trial needs as long as there is room: its best, its newest if it waits."""
-        newest = [] if self.has_ended else sorted(self.sizes)[-KEPT_OF_WAITING:]
+        newest = [] if self.has_ended else sorted(self.sizes)[-NEWEST_KEPT:]
         return self.sizes.keys() & {self.best, *newest}
 
     def older(self) -> set[int]:
