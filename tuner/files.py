@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from filelock import FileLock, Timeout
 from tuner.errors import StoppedError, StudyError
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+LEFT_OVER = re.compile(r"\..+\.\d+\.tmp", re.DOTALL)  # as `replacing` names it
 DISK_ERRORS = FULL | {errno.EROFS, errno.EIO}
 
 
@@ -121,9 +123,21 @@ def _reason(error: OSError) -> str:
     return os.strerror(error.errno) if error.errno else str(error)
 
 
+def remove_left_overs(folder: Path) -> None:
+    """Removes what processes left in `folder` that were killed in `replacing`.
+
+    The caller holds the folder: nobody writes there.
+    """
+    for left_over in folder.glob(".*.*.tmp"):
+        if LEFT_OVER.fullmatch(left_over.name):
+            left_over.unlink(missing_ok=True)
+
+
 @contextlib.contextmanager
 def hold_folder(folder: Path) -> Iterator[None]:
     """Makes `folder` and keeps other runs out of it; a killed process leaves no lock behind.
+
+    What one left half written goes, from a model folder `best/` too: it may be as large as a model.
 
     Raises:
         StudyError: Another run is there, or nothing can be written.
@@ -135,6 +149,9 @@ def hold_folder(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
         path.write_text(str(os.getpid()))
+        remove_left_overs(folder)
+        if not (folder / "best" / path.name).exists():  # held for itself: a retrain's output
+            remove_left_overs(folder / "best")
     except Timeout:
         raise StudyError(
             f"{folder}: another run is there (pid {path.read_text()}); "

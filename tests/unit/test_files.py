@@ -62,6 +62,31 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     )
 
 
+def test_what_a_killed_run_left_half_written_goes_once_the_folder_is_held(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    left = ("best.yaml", ".best.yaml.4242.tmp", ".tmp", ".notes.tmp", "x.yaml.4242.tmp")
+    places = ("run", "run/best", "run/retrain", "run/trials/0000", "other", "other/best")
+    for place in places:
+        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+        for name in left:
+            (tmp_path / place / name).touch()
+    with hold_folder(folder):
+        found = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.4242.tmp")]
+    of_others = [f"{place}/{left[1]}" for place in places if place not in ("run", "run/best")]
+    assert sorted(found) == sorted([*of_others, *(f"{place}/{left[4]}" for place in places)])
+    assert {path.name for path in (folder / "best").iterdir()} == {*left} - {left[1]}
+
+
+def test_what_is_written_in_a_folder_that_another_run_holds_stays(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with hold_folder(folder / "best"), replacing(folder / "best" / "x.json") as temporary:
+        temporary.touch()
+        with pytest.raises(StudyError), hold_folder(folder / "best"):
+            pass
+        with hold_folder(folder):
+            assert temporary.exists()
+
+
 def test_a_start_that_wrote_nothing_leaves_no_folder(tmp_path: Path) -> None:
     with hold_folder(tmp_path / "run"):
         pass

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from tuner.errors import CheckpointError
-from tuner.files import not_written, replacing, write_bytes
+from tuner.files import not_written, remove_left_overs, replacing, write_bytes
+from tuner.planning.disk import NEWEST_KEPT
 from tuner.training.memory import is_out_of_memory
 
 DIGEST_BYTES = hashlib.sha256().digest_size
-NEWEST_KEPT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,7 @@ class CheckpointFolder:
 
     def remove_left_overs(self) -> None:
         """Remove what a process left that was killed while it wrote."""
-        for left_over in self.folder.glob(".*.tmp"):
-            left_over.unlink(missing_ok=True)
+        remove_left_overs(self.folder)
 
     def path(self, samples_seen: int) -> Path:
         """Return where the checkpoint of `samples_seen` lies."""
