@@ -62,14 +62,15 @@ def open_search(
 
     Raises:
         SettingsError: One line for each mistake.
-        StudyError: `resume` is "must", and there is nothing to go on with.
+        StudyError: `resume` is "must", and there is nothing to go on with; or `output` is closed.
     """
     space = load_space(space_name, overrides)
     name = name or default_run_name(space, overrides)
     root = Path(output).absolute()
-    if resume == "never":
+    is_begun = has_begun(root / name)
+    if is_begun and resume == "never":
         name = next(free for free in fresh_names(name) if not has_begun(root / free))
-    if resume == "must" and not has_begun(root / name):
+    if not is_begun and resume == "must":
         raise StudyError(
             f"resume: there is no search to go on with ({root / name}); use resume=auto"
         )
@@ -78,8 +79,20 @@ def open_search(
 
 
 def has_begun(folder: Path) -> bool:
-    """Whether a search was begun in `folder`; a refused start does not count."""
-    return (folder / "study.journal").exists()
+    """Whether a search was begun in `folder`; a refused start does not count.
+
+    Raises:
+        StudyError: Nobody can tell: this user may not look into the folder, say.
+    """
+    try:
+        (folder / "study.journal").stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise StudyError(
+            f"output: {folder.parent} cannot be used ({error.strerror}); use another output=…"
+        ) from error
+    return True
 
 
 def fresh_names(name: str) -> Iterator[str]:

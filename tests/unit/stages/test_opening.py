@@ -1,5 +1,8 @@
 """Which search is meant, where it lies, and what its settings may be."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +58,39 @@ def test_must_goes_on_with_a_search_that_was_begun_alone(here: Path, search_of: 
     )
     (folder / "study.journal").touch()
     assert search_of(resume="must").folder == folder
+
+
+def without_rights_of_root(*command: str) -> list[str]:
+    """Return the command such that root too may only do what the mode of a folder allows."""
+    without = "--bounding-set=-dac_override,-dac_read_search"
+    return ["setpriv", without, *command] if os.geteuid() == 0 else [*command]
+
+
+@pytest.mark.parametrize(
+    ("closed", "more"),
+    [
+        ("shut", "resume=auto"),
+        ("shut/deep", "resume=never"),
+        ("shut/deep/tiny", "resume=must"),
+        ("shut/deep/tiny", "dry_run=true"),
+    ],
+)
+def test_an_output_that_this_user_may_not_look_into_is_refused_in_one_line(
+    here: Path, closed: str, more: str
+) -> None:
+    (here / "shut" / "deep" / "tiny").mkdir(parents=True)
+    (here / closed).chmod(0o600)
+    arguments = ("space=tiny.yaml", "output=shut/deep", more)
+    command = without_rights_of_root(sys.executable, "-m", "tuner.search", *arguments)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    (here / closed).chmod(0o700)
+    assert (done.returncode, done.stdout, done.stderr) == (
+        2,
+        "",
+        f"error: output: {here}/shut/deep cannot be used (Permission denied); "
+        "use another output=…\n",
+    )
+    assert files_in(here / "shut") == ["deep", "deep/tiny"]
 
 
 @pytest.mark.parametrize(
