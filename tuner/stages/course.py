@@ -63,7 +63,8 @@ def open_course(search: Search, *, is_dry_run: bool) -> Course:
         plan = plan_trials(search, course.machine, known.gpus_per_trial)
         shared = replace(course, plan=plan)
     disk = look_at_disk(search, shared.plan, course.work)
-    disk.check()
+    if is_dry_run or not has_begun(search.folder):
+        disk.check()  # later it is checked only where something is left to train
     say_plan(shared)
     say_points(search, course.points)
     say_disk(search, disk)

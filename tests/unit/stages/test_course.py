@@ -224,15 +224,33 @@ def test_a_disk_budget_bounds_what_is_told(told: Told) -> None:
     )
 
 
-def test_a_disk_budget_that_is_too_small_is_refused_before_anything_is_said(told: Told) -> None:
+@pytest.mark.parametrize("is_dry_run", [True, False])
+def test_a_disk_budget_that_is_too_small_is_refused_before_anything_is_said(
+    told: Told, is_dry_run: bool
+) -> None:
     with pytest.raises(ResourceError) as caught:
-        told.open("resources.disk_budget_gb=0.001")
+        told.open("resources.disk_budget_gb=0.001", is_dry_run=is_dry_run)
     assert caught.value.problems == (
         "resources.disk_budget_gb: 0.001 wanted, the search needs 0.011 (14 checkpoints of "
         "0.764 MB, 4 for each of 2 side by side); use at least that or a lower "
         "search.max_concurrent",
     )
     assert told.capsys.readouterr().out == ""
+
+
+def test_a_search_that_has_begun_is_refused_only_where_something_is_left_to_train(
+    told: Told,
+) -> None:
+    folder = told.search_of().folder
+    folder.mkdir(parents=True)
+    (folder / "study.journal").touch()
+    too_small = "resources.disk_budget_gb=0.001"
+    _, lines = told.open(too_small, is_dry_run=False)
+    assert lines[4] == (
+        "disk      up to 1 MB of checkpoints in results/tiny; disk_budget_gb allows 1 MB"
+    )
+    with pytest.raises(ResourceError):
+        told.open(too_small)
 
 
 def test_the_address_of_another_ray_is_refused(told: Told) -> None:

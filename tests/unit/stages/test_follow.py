@@ -159,10 +159,11 @@ def test_jobs_of_a_stage_share_plain_values(
     }
 
 
-def test_a_stage_that_is_done_starts_no_ray(
+def test_a_stage_that_is_done_starts_no_ray_and_needs_no_room(
     course_of: OpenCourse, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    course = course_of("search.trials=1", "search.scheduler=none")
+    no_room = "resources.disk_budget_gb=0.001"
+    course = course_of("search.trials=1", "search.scheduler=none", no_room)
     record = record_of(course)
     jobs = open_jobs(course.search, record, 100)
     job = jobs.next_job()
