@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.unit.stages.conftest import OpenCourse, record_of, report
+from tuner import cli
 from tuner.data.index import ImageIndex
 from tuner.data.prepare import PreparedData
 from tuner.errors import CheckpointError
@@ -159,6 +160,25 @@ def test_weights_that_cannot_be_read_leave_the_settings(ended: Ended) -> None:
     )
     assert read_yaml(folder / "best.yaml")["result"]["trial_number"] == 1
     assert not (folder / "best").exists()
+
+
+def test_weights_that_the_disk_had_no_room_for_end_the_command_in_one_line(
+    ended: Ended, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = ended.course.search.folder
+    path = folder / "trials" / "0001" / "000000100.pt"
+    path.unlink()
+
+    def main(keys: cli.Keys, overrides: list[str]) -> None:
+        ended.hand_over()
+
+    assert cli.run("search", cli.Keys, main, []) == 1
+    assert capsys.readouterr().err == (
+        f"error: {path}: cannot be read (No such file or directory); train it again: "
+        "python -m tuner.retrain config=results/tiny/best.yaml\n"
+    )
+    assert read_yaml(folder / "best.yaml")["result"]["trial_number"] == 1
+    assert table(folder, "leaderboard.csv")[0]["trial_number"] == "1"
 
 
 def test_weights_of_the_winner_before_are_never_taken_for_those_of_the_next(ended: Ended) -> None:
