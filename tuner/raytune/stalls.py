@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LOOK_EVERY_S = 1.0
+LONGEST_START_S = 120.0  # of a process, on a machine that is busy
 LONGEST_LOOK_S = 2 * LOOK_EVERY_S  # what is longer was a pause of this program, and of its trials
 
 
@@ -79,10 +80,11 @@ class StallWatch:
             is_new = beat != watched.beat
             watched.beat = beat
             watched.silent_s = 0.0 if is_new else watched.silent_s + min(passed_s, LONGEST_LOOK_S)
+        longest_start_s = max(self.timeout_s, LONGEST_START_S)
         stalled = [
             trial_id
             for trial_id, watched in self._watched.items()
-            if watched.silent_s > self.timeout_s
+            if watched.silent_s > (self.timeout_s if watched.beat else longest_start_s)
         ]
         for trial_id in stalled:
             pid = self.pid(trial_id)

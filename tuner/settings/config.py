@@ -183,7 +183,7 @@ class SearchConfig(Section):
     )
     max_failures: CountOrZero = Field(default=2, description="times a failed trial is tried again")
     max_restarts: CountOrZero = Field(default=2, description="times a lost Ray is started again")
-    stall_timeout_s: Positive | None = Field(
+    stall_timeout_s: Annotated[float, Ge(10)] | None = Field(
         default=600.0,
         description="seconds without a batch after which a trial is ended as stalled",
     )

@@ -1,5 +1,7 @@
 """Ray's questions reach the jobs, and the jobs' answers reach Ray, unchanged."""
 
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -194,15 +196,17 @@ def test_only_who_was_killed_for_memory_is_charged(
 
 
 def test_a_process_that_was_ended_because_it_stalled_is_told_as_stalled(tmp_path: Path) -> None:
-    seconds = iter([0.0, 2.0])
+    seconds = iter([0.0, 1.0, 3.0])
     jobs = RecordedJobs([job(0)])
     desk = JobDesk(jobs, StallWatch(tmp_path, timeout_s=1.5, clock=lambda: next(seconds)))
     desk.take("a")
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        (tmp_path / "a").write_text(str(process.pid))
 
-    has_none_to_end = desk.end_stalled()
+        assert [desk.end_stalled() for _ in range(2)] == [False, False]
+        assert process.wait(10) == -9
     desk.fail_killed("a")
 
-    assert has_none_to_end
     assert jobs.told == [("fail", 0, "stalled", "no batch for 1.5 s (search.stall_timeout_s)")]
 
 
