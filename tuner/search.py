@@ -68,7 +68,7 @@ def main(keys: SearchKeys, overrides: list[str]) -> None:
     ):
         with timing(times, "prepare"):
             data = prepare(course)
-            record = open_record(search, data)
+            record = open_record(search, data, course.points)
         with timing(times, "measure"):
             course = course.with_images(data)
             has_trials = bool(record.trials)

@@ -144,4 +144,4 @@ def begin(*arguments: str) -> tuple[Course, PreparedData, Record]:
     begun.folder.mkdir(parents=True, exist_ok=True)
     course = open_course(begun, is_dry_run=False)
     data = prepare(course)
-    return course.with_images(data), data, open_record(begun, data)
+    return course.with_images(data), data, open_record(begun, data, course.points)

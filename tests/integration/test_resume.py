@@ -42,7 +42,7 @@ def train(
     course: Course, data: PreparedData, record: Record, *, num_reports: int | None = None
 ) -> None:
     """Train trials until none is left, or until the process is killed after some reports."""
-    jobs = open_jobs(course.search, record, len(data.train), course.points.settings)
+    jobs = open_jobs(course.search, record, len(data.train))
     context = trial_context(course, course.search.config, "search")
     heard = 0
     while isinstance(job := jobs.next_job(), Job):

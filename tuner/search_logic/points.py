@@ -18,10 +18,12 @@ class Points:
     Attributes:
         settings: In this order, each once.
         num_outside: How many others were left out, having a value outside the space.
+        source: The earlier search's folder, seen from this one's: both may be moved together.
     """
 
     settings: tuple[Settings, ...] = ()
     num_outside: int = 0
+    source: str | None = None
 
 
 def map_points(

@@ -32,10 +32,16 @@ def binding_settings(config: Config) -> dict[str, Any]:
     return {key: value for key, value in flatten(config).items() if not key.startswith(FREE_KEYS)}
 
 
-def describe_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Returns `key was x and is now y` for every plain value that differs."""
+def describe_changes(
+    before: Mapping[str, Any], now: Mapping[str, Any], data_changes: str = ""
+) -> list[str]:
+    """Returns `key was x and is now y` for every plain value that differs.
+
+    Of images, whose fingerprints say nothing to people, it returns `data_changes`.
+    """
+    others = f"the images are others: {data_changes}" if data_changes else "the images are others"
     return [
-        "the images are others"
+        others
         if key == "data_fingerprint"
         else f"{key} was {_shown(before, key)} and is now {_shown(now, key)}"
         for key in {**before, **now}

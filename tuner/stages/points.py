@@ -1,5 +1,7 @@
 """What an earlier search gives this one to begin with: its best settings."""
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 from tuner.errors import StudyError
@@ -16,6 +18,7 @@ def find_points(search: Search) -> Points:
     """Returns the best settings of the search that `search.points` names, for this one's space.
 
     They are at most a quarter of the trials. That search may be running: nothing is written there.
+    They are taken when a search begins; of one that has begun its own are returned.
 
     Raises:
         StudyError: There is no such search, it is this one, or its scores mean something else.
@@ -23,8 +26,16 @@ def find_points(search: Search) -> Points:
     asked = search.config.search
     if asked.points is None:
         return Points()
-    earlier = read_earlier(search, Path(asked.points))
-    return map_points(
+    folder = Path(asked.points)
+    if folder.resolve() == search.folder.resolve():
+        raise StudyError(
+            f"search.points: {shown_path(folder)} is this search's own folder; "
+            "leave search.points out to go on, or add resume=never for a new search"
+        )
+    if begun := begun_record(search.folder):
+        return Points(tuple(begun.points), source=begun.points_from)
+    earlier = read_earlier(search, folder)
+    found = map_points(
         [
             trial.settings
             for trial in earlier.ranked()
@@ -34,6 +45,20 @@ def find_points(search: Search) -> Points:
         flatten(search.config),
         most=max(1, asked.trials // 4),
     )
+    return replace(found, source=source_of(search, folder))
+
+
+def begun_record(run_folder: Path) -> Record | None:
+    """Returns the record of a search that has begun; None where it has not, or is damaged."""
+    try:
+        return read_record(run_folder)
+    except StudyError:  # opening it will say so
+        return None
+
+
+def source_of(search: Search, folder: Path) -> str:
+    """Returns how a search remembers the folder of an earlier one."""
+    return os.path.relpath(folder.resolve(), search.folder.resolve())
 
 
 def read_earlier(search: Search, folder: Path) -> Record:
@@ -43,11 +68,6 @@ def read_earlier(search: Search, folder: Path) -> Record:
         StudyError: As `find_points` says.
     """
     where, metric = shown_path(folder), search.config.search.metric
-    if folder.resolve() == search.folder.resolve():
-        raise StudyError(
-            f"search.points: {where} is this search's own folder; "
-            "leave search.points out to go on, or add resume=never for a new search"
-        )
     try:
         earlier = read_record(folder)
     except StudyError as error:
@@ -66,6 +86,17 @@ def say_points(search: Search, points: Points) -> None:
     """Prints how many settings are taken from where, and how many of them do not fit."""
     asked = search.config.search.points
     if asked is None:
+        return
+    if points.source != source_of(search, Path(asked)):
+        first = "without any"
+        if points.source is not None:
+            folder = Path(os.path.normpath(search.folder / points.source))
+            first = f"with those of {shown_path(folder)}"
+        say_under(
+            "points",
+            f"not taken from {shown_path(Path(asked))}: this search has begun {first}; "
+            "resume=never begins another",
+        )
         return
     taken = count_text(len(points.settings), "configuration")
     lines = [f"first the best of {shown_path(Path(asked))}: {taken}"]

@@ -1,7 +1,6 @@
 """Stage search: trials on Ray, until no job is left; and the record that holds them."""
 
-from collections.abc import Sequence
-
+from tuner.data.changes import describe_image_changes
 from tuner.data.prepare import PreparedData, write_dataset_record
 from tuner.errors import RunError, StoppedError
 from tuner.files import write_text
@@ -9,7 +8,7 @@ from tuner.planning.resources import Plan
 from tuner.raytune.engine import RaySession
 from tuner.reporting.terminal import count_text, say_under
 from tuner.search_logic.jobs import Jobs
-from tuner.search_logic.sampling import Settings
+from tuner.search_logic.points import Points
 from tuner.settings.identity import binding_settings
 from tuner.settings.load import SPEED_KEYS
 from tuner.settings.space import spec_to_plain
@@ -23,14 +22,15 @@ from tuner.stages.tables import write_leaderboard
 from tuner.study.record import Record
 
 
-def open_record(search: Search, data: PreparedData) -> Record:
-    """The durable record of the search, begun or gone on with.
+def open_record(search: Search, data: PreparedData, points: Points) -> Record:
+    """The durable record of the search, begun with the points or gone on with.
 
     Raises:
         StudyError: It was made for another space, metric, length or other images.
     """
     space, config = search.space, search.config
     searched = {*space.parameters, *SPEED_KEYS, "search.metric"}
+    dataset_json = search.folder / "dataset.json"
     record = Record.open(
         search.folder,
         name=search.name,
@@ -41,8 +41,11 @@ def open_record(search: Search, data: PreparedData) -> Record:
         settings_plain={
             key: value for key, value in binding_settings(config).items() if key not in searched
         },
+        points=points.settings,
+        points_from=points.source,
+        data_changes=describe_image_changes(dataset_json, data),
     )
-    write_dataset_record(search.folder / "dataset.json", data)  # trials read it
+    write_dataset_record(dataset_json, data)  # trials read it
     sections = {
         section: {key: spec_to_plain(spec) for key, spec in specs.items()}
         for section, specs in (("parameters", space.parameters), ("throughput", space.throughput))
@@ -52,15 +55,13 @@ def open_record(search: Search, data: PreparedData) -> Record:
     return record
 
 
-def open_jobs(
-    search: Search, record: Record, num_images: int, points: Sequence[Settings] = ()
-) -> Jobs:
-    """What hands out the jobs, at where the record stands; those of `points` before new ones."""
+def open_jobs(search: Search, record: Record, num_images: int) -> Jobs:
+    """What hands out the jobs, at where the record stands."""
     asked = search.config.search
     return Jobs(
         record,
         search.space.parameters,
-        points=points,
+        points=record.points,
         trials=asked.trials,
         sampler=asked.sampler,
         scheduler=asked.scheduler,
@@ -79,7 +80,7 @@ def train_trials(course: Course, record: Record, session: RaySession) -> None:
         StoppedError: No trial has a score, and there are others to try.
         ResourceError: The disk cannot hold the trials side by side.
     """
-    jobs = open_jobs(course.search, record, course.work.num_images, course.points.settings)
+    jobs = open_jobs(course.search, record, course.work.num_images)
     clock = StageClock(record, "search", course.search.config.search.time_budget_s)
     stored = search_checkpoints(course, record, jobs)
     say_other_hardware(course.plan, record)

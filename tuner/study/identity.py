@@ -54,9 +54,15 @@ def oldest_study(storage: JournalStorage) -> tuple[str, Mapping[str, Any]] | Non
 
 
 def find_study(
-    storage: JournalStorage, name: str, identity: Mapping[str, Any], run_folder: Path
+    storage: JournalStorage,
+    name: str,
+    identity: Mapping[str, Any],
+    run_folder: Path,
+    data_changes: str,
 ) -> int | None:
     """The study's number in the journal, or None where it has not begun.
+
+    `data_changes` tells how the images differ, where their fingerprint does.
 
     Raises:
         StudyError: One line for each difference between `identity` and what it was made for, and
@@ -73,7 +79,7 @@ def find_study(
     now = _flat(json.loads(json.dumps(identity)))
     if before["metric"] != now["metric"]:
         del before["direction"], now["direction"]  # it follows
-    if changes := describe_changes(before, now):
+    if changes := describe_changes(before, now, data_changes):
         is_comparable = before["metric"] == now["metric"]
         raise StudyError(
             *(f"{run_folder}: {change}" for change in changes),
@@ -87,8 +93,12 @@ def begin_study(
     journal: EventJournal | JournalView,
     name: str,
     identity: Mapping[str, Any],
+    points: Mapping[str, Any] | None,
 ) -> int:
-    """The number of a new study, its metric named and its units said for Optuna's own tools."""
+    """The number of a new study, its metric named and its units said for Optuna's own tools.
+
+    The settings that it begins with are kept with it, where there are any.
+    """
     direction = StudyDirection[identity["direction"].upper()]
     study_id = storage.create_new_study([direction], name)
     study = optuna.load_study(study_name=name, storage=storage)
@@ -96,6 +106,8 @@ def begin_study(
         with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
             study.set_metric_names([identity["metric"]])
         storage.set_study_user_attr(study_id, "units", UNITS)
+        if points is not None:
+            storage.set_study_user_attr(study_id, "points", points)
         storage.set_study_user_attr(study_id, "identity", identity)
     return study_id
 

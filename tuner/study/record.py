@@ -91,10 +91,12 @@ class Record:
         name: str,
         identity: Mapping[str, Any],
         parameters: Mapping[str, ParameterSpec],
+        points: Mapping[str, Any] | None = None,
+        data_changes: str = "",
     ) -> None:
-        study_id = find_study(storage, name, identity, run_folder)
+        study_id = find_study(storage, name, identity, run_folder, data_changes)
         if study_id is None:
-            study_id = begin_study(storage, journal, name, identity)
+            study_id = begin_study(storage, journal, name, identity, points)
         self._storage = storage
         self._journal = journal
         self._run_folder = run_folder
@@ -105,6 +107,7 @@ class Record:
         self.metric = identity["metric"]
         self.direction = identity["direction"]
         self._distributions = {key: distribution(spec) for key, spec in parameters.items()}
+        self._points = storage.get_study_user_attrs(study_id).get("points", {})
         found = storage.get_all_trials(study_id, deepcopy=False)
         self._trial_ids = [trial._trial_id for trial in found]
         self._trials = [_trial_record(trial) for trial in found]
@@ -120,6 +123,9 @@ class Record:
         parameters: Mapping[str, ParameterSpec],
         data_fingerprint: str,
         settings_plain: Mapping[str, Any],
+        points: Sequence[Mapping[str, Any]] = (),
+        points_from: str | None = None,
+        data_changes: str = "",
     ) -> Self:
         """The record in `run_folder`, begun where there is none yet.
 
@@ -128,6 +134,10 @@ class Record:
         Args:
             name: The study's name in the journal.
             settings_plain: What all trials share and must not change, by dotted key, as JSON.
+            points: Settings to try first; they are kept where it is begun, and pass by where it
+                was before.
+            points_from: Where the points come from; None without any.
+            data_changes: Tells how the images differ from those it was made for, if they do.
 
         Raises:
             StudyError: The record was made for another metric, space, data or settings, or it is
@@ -142,7 +152,17 @@ class Record:
         }
         journal, storage = _open_journal(run_folder / JOURNAL_NAME)
         check_name(storage, name, run_folder)
-        return cls(storage, journal, run_folder, name, identity, parameters)
+        begins_with = {"from": points_from, "settings": [dict(point) for point in points]}
+        return cls(
+            storage,
+            journal,
+            run_folder,
+            name,
+            identity,
+            parameters,
+            points=begins_with if points_from is not None else None,
+            data_changes=data_changes,
+        )
 
     def open_confirm(self) -> Self:
         """The record of the confirm runs, in the same journal: a run also sets `train.seed`."""
@@ -160,6 +180,16 @@ class Record:
     def parameters(self) -> Sequence[str]:
         """The keys that a trial may set."""
         return list(self._parameters)
+
+    @property
+    def points(self) -> Sequence[dict[str, Any]]:
+        """The settings to try first, as the search was begun with them."""
+        return self._points.get("settings", ())
+
+    @property
+    def points_from(self) -> str | None:
+        """Where the points come from; None without any."""
+        return self._points.get("from")
 
     @property
     def trials(self) -> Sequence[TrialRecord]:

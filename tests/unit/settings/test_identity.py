@@ -42,3 +42,13 @@ def test_what_changes_results_may_not(key: str, value: Any, change: str) -> None
     changed = Config().with_overrides({key: value})
     changes = describe_changes(binding_settings(Config()), binding_settings(changed))
     assert changes == [change]
+
+
+@pytest.mark.parametrize(
+    ("told", "change"),
+    [("2 added", "the images are others: 2 added"), ("", "the images are others")],
+)
+def test_other_images_are_told_by_how_they_differ(told: str, change: str) -> None:
+    before, now = {"data_fingerprint": "f00d"}, {"data_fingerprint": "beef"}
+    assert describe_changes(before, now, told) == [change]
+    assert describe_changes(now, now, told) == []

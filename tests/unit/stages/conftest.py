@@ -54,8 +54,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def search_of(here: Path) -> OpenSearch:
     """Return what opens a search of the small space with overrides."""
 
-    def open_with(*overrides: str, name: str | None = None, resume: str = "auto") -> Search:
-        return open_search("tiny.yaml", list(overrides), name=name, output="results", resume=resume)
+    def open_with(
+        *overrides: str, name: str | None = None, output: str = "results", resume: str = "auto"
+    ) -> Search:
+        return open_search("tiny.yaml", list(overrides), name=name, output=output, resume=resume)
 
     return open_with
 

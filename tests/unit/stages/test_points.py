@@ -1,6 +1,8 @@
 """A search begins with the best of an earlier one, or says why it cannot."""
 
+import shutil
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from tuner.search_logic.jobs import Job
 from tuner.search_logic.points import Points
 from tuner.settings.space import ChoiceSpec, FloatSpec, ParameterSpec
 from tuner.stages.course import open_course
+from tuner.stages.opening import Search
 from tuner.stages.points import find_points, say_points
 from tuner.stages.train import open_jobs
 from tuner.study.record import Record
@@ -97,7 +100,7 @@ def test_it_is_said_how_many_come_from_where_and_how_many_do_not_fit(
         "points    first the best of 'my old': 2 configurations",
         "          10 configurations left out, with values outside this space",
     ]
-    say_points(search, Points((settings(0.1),), num_outside=0))
+    say_points(search, replace(points, settings=(settings(0.1),), num_outside=0))
     assert capsys.readouterr().out == "points    first the best of 'my old': 1 configuration\n"
 
 
@@ -106,25 +109,84 @@ def test_they_are_the_first_jobs_and_at_a_later_start_those_that_were_not_tried(
 ) -> None:
     search_once(here / "old", [0.5, 0.9, 0.7, 0.2])
     search = search_of("search.points=old", "search.trials=12")
-    search.folder.mkdir(parents=True)
     tried = []
     for _ in range(4):  # starts, each killed after its first job
-        record = Record.open(
-            search.folder,
-            name=search.name,
-            metric="top1",
-            direction="maximize",
-            parameters=search.space.parameters,
-            data_fingerprint="f00d",
-            settings_plain={},
-        )
-        jobs = open_jobs(search, record, 100, find_points(search).settings)
+        record = begin(search)
+        jobs = open_jobs(search, record, 100)
         job = jobs.next_job()
         assert isinstance(job, Job)
         jobs.report(job, report(900, 0.5))
         tried.append(job.settings["optim.lr"])
     assert tried[:3] == [0.2, 0.3, 0.1]
     assert tried[3] not in tried[:3]
+
+
+def begin(search: Search) -> Record:
+    """Return the record of a search, begun or gone on with as a start does."""
+    search.folder.mkdir(parents=True, exist_ok=True)
+    points = find_points(search)
+    say_points(search, points)
+    return Record.open(
+        search.folder,
+        name=search.name,
+        metric="top1",
+        direction="maximize",
+        parameters=search.space.parameters,
+        data_fingerprint="f00d",
+        settings_plain={},
+        points=points.settings,
+        points_from=points.source,
+    )
+
+
+@pytest.mark.parametrize("what_happens", ["it improves", "it goes", "both move"])
+def test_a_search_goes_on_with_the_points_it_began_with_whatever_happens_to_the_earlier_one(
+    here: Path, search_of: OpenSearch, capsys: pytest.CaptureFixture[str], what_happens: str
+) -> None:
+    old = here / "results" / "old"
+    earlier = search_once(old, [0.5, 0.9, 0.7, 0.2])
+    began_with = begin(search_of("search.points=results/old", "search.trials=12")).points
+    assert [point["optim.lr"] for point in began_with] == [0.2, 0.3, 0.1]
+    output, said = "results", capsys.readouterr().out
+    if what_happens == "it improves":
+        earlier.add_report(3, report(200, 0.99))
+    elif what_happens == "it goes":
+        shutil.rmtree(old)
+    else:
+        output = "moved"
+        (here / "results").rename(here / output)
+    asked = (f"search.points={output}/old", "search.trials=40")
+    again = search_of(*asked, output=output)
+    assert begin(again).points == began_with
+    assert capsys.readouterr().out == said.replace("results", output)
+
+
+def test_points_that_a_begun_search_is_given_are_not_taken_and_that_is_said(
+    here: Path, search_of: OpenSearch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    search_once(here / "old", [0.5])
+    search_once(here / "other", [0.9])
+    for began_with, first in (([], "without any"), (["search.points=old"], "with those of old")):
+        name = f"tiny-{len(began_with)}"
+        before = begin(search_of(*began_with, name=name)).points
+        capsys.readouterr()
+        assert begin(search_of("search.points=other", name=name)).points == before
+        assert capsys.readouterr().out == (
+            f"points    not taken from other: this search has begun {first}; "
+            "resume=never begins another\n"
+        )
+        assert begin(search_of(name=name)).points == before
+        assert capsys.readouterr().out == ""
+
+
+def test_a_search_that_was_killed_before_it_had_begun_takes_points(
+    here: Path, search_of: OpenSearch
+) -> None:
+    search_once(here / "old", [0.5])
+    search = search_of("search.points=old")
+    search.folder.mkdir(parents=True)
+    (search.folder / "study.journal").touch()
+    assert begin(search).points == [settings(0.1)]
 
 
 def test_a_search_that_runs_meanwhile_is_left_alone(here: Path, search_of: OpenSearch) -> None:
