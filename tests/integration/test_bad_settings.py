@@ -202,7 +202,10 @@ def test_a_second_search_in_the_same_folder_is_refused_while_the_first_runs(
                 "train.epochs was 9 and is now 3",
             ],
         ),
-        (("data.limit=20",), ["the images are others: 4 removed", "data.limit was null and is now 20"]),
+        (
+            ("data.limit=20",),
+            ["the images are others: 4 removed", "data.limit was null and is now 20"],
+        ),
     ],
 )
 def test_a_search_that_was_begun_keeps_its_space(
