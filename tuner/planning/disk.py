@@ -21,9 +21,11 @@ class DiskNeed:
         slots: Trials side by side.
         trials: Configurations tried.
         keep_best: Trials that keep a checkpoint once they have ended.
-        confirm_runs: Full trainings of the confirm stage; each keeps one until the end.
+        confirm_runs: Full trainings of the confirm stage; no more runs than these ever need to keep
+            a checkpoint, those of earlier starts among them.
         can_wait: Whether trials wait between two rungs.
         checkpoint_bytes: Size of the largest checkpoint.
+        held_runs: Checkpoints of confirm runs that are there already.
     """
 
     slots: int
@@ -32,11 +34,17 @@ class DiskNeed:
     confirm_runs: int
     can_wait: bool
     checkpoint_bytes: int
+    held_runs: int = 0
 
     @property
     def least(self) -> int:
         """Checkpoints without which it cannot go on."""
         return AT_WORK * self.slots + BEST_TWO + self.confirm_runs
+
+    @property
+    def search_bytes(self) -> int:
+        """Bytes without which the search stage cannot go on."""
+        return (AT_WORK * self.slots + BEST_TWO) * self.checkpoint_bytes
 
     @property
     def confirm_bytes(self) -> int:
@@ -47,7 +55,8 @@ class DiskNeed:
     def most_bytes(self) -> int:
         """Bytes of all that it ever holds at once where there is no budget."""
         resting = AT_REST * self.trials if self.can_wait else min(self.keep_best, self.trials)
-        return (AT_WORK * self.slots + resting + self.confirm_runs) * self.checkpoint_bytes
+        runs = self.confirm_runs + self.held_runs
+        return (AT_WORK * self.slots + resting + runs) * self.checkpoint_bytes
 
 
 @dataclass(frozen=True, slots=True)

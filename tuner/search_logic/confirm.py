@@ -1,9 +1,12 @@
 """Which configurations are trained again on fresh seeds: they follow from the search's record."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from tuner.search_logic.jobs import Jobs
+from tuner.search_logic.keeping import Held
 from tuner.search_logic.sampling import Settings, settings_key
+from tuner.study.confirmed import confirmed
 from tuner.study.record import SEED_KEY, Record
 
 
@@ -38,3 +41,54 @@ def confirm_jobs(
         max_failures=max_failures,
         seed=0,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class BestRuns:
+    """The choice among the confirm runs: of a configuration its best one alone can be handed over.
+
+    Attributes:
+        record: Of the trials.
+        runs: Of the confirm runs.
+        top: As for `confirm_points`, and so on.
+    """
+
+    record: Record
+    runs: Record
+    top: int
+    num_seeds: int
+    seed: int
+
+    def ranked(self, ended: Collection[Held]) -> list[Held]:
+        """The best run of each configuration, that of the best mean first."""
+        held = {each.trial_number: each for each in ended}
+        ranking = confirmed(self.record, self.runs)
+        best = (each.best_run(self.runs.direction).number for each in ranking)
+        return [held[number] for number in best if number in held]
+
+    def firm(self, ended: Collection[Held], waiting: Collection[Held]) -> set[int]:
+        """The best run of each configuration that may win, whatever the runs to come score.
+
+        Those are the configurations that have runs to come, and the best of the others: never more
+        than `confirm_points` has, as each configuration with runs to come lacks one of its own.
+        """
+        points = confirm_points(self.record, top=self.top, num_seeds=self.num_seeds, seed=self.seed)
+        if not points:  # the best trial is handed over
+            return set()
+        have_ended = {
+            settings_key(run.settings) for run in self.runs.trials if run.state != "running"
+        }
+        to_come = {
+            settings_key({key: point[key] for key in point if key != SEED_KEY})
+            for point in points
+            if settings_key(point) not in have_ended
+        }
+        ranking = confirmed(self.record, self.runs)
+        trials = self.record.trials
+        settled = [
+            each
+            for each in ranking
+            if settings_key(trials[each.trial_number].settings) not in to_come
+        ]
+        may_win = [each for each in ranking if each not in settled[1:]]
+        return {each.best_run(self.runs.direction).number for each in may_win}

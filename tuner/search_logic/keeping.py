@@ -1,7 +1,8 @@
 """Which checkpoints are needed, and which of these go first where the disk cannot hold them all."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from tuner.planning.disk import NEWEST_KEPT
 from tuner.study.record import Record
@@ -73,30 +74,64 @@ def best_first(held: Iterable[Held]) -> list[Held]:
     )
 
 
+class Choice(Protocol):
+    """Says which trials keep the checkpoint of their best report, of which one is handed over."""
+
+    def ranked(self, ended: Collection[Held]) -> list[Held]:
+        """Those of them that keep it while there is room, the first to keep first."""
+
+    def firm(self, ended: Collection[Held], waiting: Collection[Held]) -> set[int]:
+        """Those that keep it whatever the budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class BestTrials:
+    """The choice among the trials of a search."""
+
+    keep_best: int
+
+    def ranked(self, ended: Collection[Held]) -> list[Held]:
+        """The best of them."""
+        return best_first(ended)[: self.keep_best]
+
+    def firm(self, ended: Collection[Held], waiting: Collection[Held]) -> set[int]:
+        """The best of all, and the best that has ended: one that waits may still fail."""
+        best = (best_first(held)[:1] for held in (ended, [*ended, *waiting]))
+        return {each.trial_number for first in best for each in first}
+
+
 def spare(
-    ended: Collection[Held], waiting: Mapping[int, Held], likeliest_first: Order
+    ranked: Sequence[Held],
+    firm: Collection[int],
+    waiting: Mapping[int, Held],
+    likeliest_first: Order,
 ) -> Iterator[tuple[int, int]]:
     """Yields what can go at no cost as trial and `samples_seen`: losers, then older copies.
 
-    The worst go first; the best trial that has ended keeps its own.
+    The worst go first.
+
+    Args:
+        ranked: Trials that have ended, as a `Choice` ranks them.
+        firm: Trials that keep that of their best report.
+        waiting: Trials that wait, by number.
+        likeliest_first: Sorts these.
     """
-    for each in reversed(best_first(ended)[1:]):
-        yield from ((each.trial_number, samples_seen) for samples_seen in each.sizes)
+    for each in reversed(ranked):
+        if each.trial_number not in firm:
+            yield from ((each.trial_number, samples_seen) for samples_seen in each.sizes)
     for number in reversed(likeliest_first(waiting)):
         yield from ((number, samples_seen) for samples_seen in sorted(waiting[number].older()))
 
 
 def missed(
-    ended: Collection[Held], waiting: Mapping[int, Held], likeliest_first: Order
+    firm: Collection[int], waiting: Mapping[int, Held], likeliest_first: Order
 ) -> Iterator[tuple[int, int]]:
     """Yields what goes last: that of waiting trials, those least likely to go on first.
 
-    Where a waiting trial is the best of all, its best one stays. The later goes before the earlier:
-    killed in between, the trial goes on from the earlier one, and comes to the later again.
+    The best one of `firm` trials stays. The later goes before the earlier: killed in between, the
+    trial goes on from the earlier one, and comes to the later again.
     """
-    best = best_first([*ended, *waiting.values()])[:1]
-    stays = {(each.trial_number, each.best) for each in best}
     for number in reversed(likeliest_first(waiting)):
         for samples_seen in sorted(waiting[number].sizes, reverse=True):
-            if (number, samples_seen) not in stays:
+            if number not in firm or samples_seen != waiting[number].best:
                 yield number, samples_seen

@@ -43,7 +43,7 @@ def confirm(
         jobs,
         runs,
         StageClock(runs, "confirm"),
-        confirm_checkpoints(course, record, trial_jobs, runs, jobs),
+        confirm_checkpoints(course, record, trial_jobs, runs),
         stage="confirm",
         rungs=[full_length],
         expected_samples=jobs.num_trials * full_length,

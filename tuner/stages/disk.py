@@ -32,9 +32,8 @@ class Disk:
 def look_at_disk(search: Search, plan: Plan, work: Work) -> Disk:
     """Returns what the checkpoints may take and need, those that are there already among them."""
     config = search.config
-    sizes = [
-        size for stage in ("search", "confirm") for size in sizes_on_disk(search.folder, stage)
-    ]
+    of_trials, of_runs = (sizes_on_disk(search.folder, stage) for stage in ("search", "confirm"))
+    sizes = [*of_trials, *of_runs]
     need = DiskNeed(
         slots=plan.slots,
         trials=work.trials,
@@ -42,6 +41,7 @@ def look_at_disk(search: Search, plan: Plan, work: Work) -> Disk:
         confirm_runs=work.confirm_runs,
         can_wait=config.search.scheduler == "asha",
         checkpoint_bytes=max([work.checkpoint_bytes, *sizes]),
+        held_runs=len(of_runs),
     )
     budget = DiskBudget(
         folder=search.folder,

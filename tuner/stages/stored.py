@@ -10,10 +10,11 @@ from pathlib import Path
 
 from tuner.planning.disk import AT_WORK
 from tuner.reporting.terminal import count_text, say, say_under
+from tuner.search_logic.confirm import BestRuns
 from tuner.search_logic.jobs import Jobs
-from tuner.search_logic.keeping import Held, best_first, hold, missed, spare
+from tuner.search_logic.keeping import BestTrials, Choice, Held, Order, hold, missed, spare
 from tuner.stages.course import Course
-from tuner.stages.disk import look_at_disk, sizes_on_disk, trial_numbers
+from tuner.stages.disk import Disk, look_at_disk, trial_numbers
 from tuner.study.record import Record
 from tuner.training.checkpoint import CheckpointFolder
 from tuner.trial import checkpoint_folder
@@ -33,11 +34,12 @@ class StoredCheckpoints:
     Args:
         folder: Of the search.
         stage: "search" or "confirm".
-        jobs: Know which trials that wait are likely to go on.
-        keep_best: Of the trials that have ended, how many keep a checkpoint; None is all of them,
-            whatever the budget.
-        budget_bytes: What they may take, those of trials at work among them.
+        likeliest_first: Sorts trials that wait by how likely they go on.
+        choice: Says which trials that have ended keep a checkpoint.
+        budget_bytes: What they may take, those of trials at work and those beside among them.
         checkpoint_bytes: What one is expected to have at most.
+        beside: Those of the other stage's trials, where there are any; none of them is at work.
+        own_bytes: For these those beside make room, once a job begins.
 
     Attributes:
         num_bytes: Of those of the trials that no job works on.
@@ -48,20 +50,24 @@ class StoredCheckpoints:
         folder: Path,
         stage: str,
         record: Record,
-        jobs: Jobs,
+        likeliest_first: Order,
         *,
-        keep_best: int | None,
+        choice: Choice,
         budget_bytes: int,
         checkpoint_bytes: int,
+        beside: "StoredCheckpoints | None" = None,
+        own_bytes: int = 0,
     ) -> None:
         self.num_bytes = 0
         self._folder = folder
         self._stage = stage
         self._record = record
-        self._jobs = jobs
-        self._keep_best = keep_best
+        self._likeliest_first = likeliest_first
+        self._choice = choice
         self._budget_bytes = budget_bytes
         self._checkpoint_bytes = checkpoint_bytes
+        self._beside = beside
+        self._own_bytes = own_bytes
         self._at_work: set[int] = set()
         self._ended: dict[int, Held] = {}
         self._waiting: dict[int, Held] = {}
@@ -78,7 +84,11 @@ class StoredCheckpoints:
         """A job begins: its trial's checkpoints are its own now, and there is room for more."""
         self._forget(number)
         self._at_work.add(number)
-        self.fit(self._budget_bytes - AT_WORK * len(self._at_work) * self._checkpoint_bytes)
+        num_bytes = self._budget_bytes
+        if self._beside is not None:
+            self._beside.fit(num_bytes - self._own_bytes)
+            num_bytes -= self._beside.num_bytes
+        self.fit(num_bytes - AT_WORK * len(self._at_work) * self._checkpoint_bytes)
 
     def end(self, number: int) -> None:
         """No job works on the trial any more: of its checkpoints those stay that are needed."""
@@ -97,9 +107,13 @@ class StoredCheckpoints:
 
     def fit(self, num_bytes: int) -> None:
         """Removes, in order, until the checkpoints here take no more than so many bytes."""
-        ended = () if self._keep_best is None else self._ended.values()
-        self._remove_until(num_bytes, spare(ended, self._waiting, self._jobs.likeliest_first))
-        order = missed(self._ended.values(), self._waiting, self._jobs.likeliest_first)
+        if self.num_bytes <= num_bytes:
+            return
+        ended, waiting = self._ended.values(), self._waiting.values()
+        ranked, firm = self._choice.ranked(ended), self._choice.firm(ended, waiting)
+        order = spare(ranked, firm, self._waiting, self._likeliest_first)
+        self._remove_until(num_bytes, order)
+        order = missed(firm, self._waiting, self._likeliest_first)
         if self._remove_until(num_bytes, order) and not self._has_told:
             self._has_told = True
             say_under("disk", TRAINED_AGAIN)
@@ -134,10 +148,11 @@ class StoredCheckpoints:
         self._put(held)
         for samples_seen in held.sizes.keys() - held.needed():
             self._remove(number, samples_seen)
-        if held.has_ended and self._keep_best is not None:
-            for loser in best_first(self._ended.values())[self._keep_best :]:
-                for samples_seen in loser.sizes:
-                    self._remove(loser.trial_number, samples_seen)
+        if held.has_ended:
+            kept = {each.trial_number for each in self._choice.ranked(self._ended.values())}
+            for loser in self._ended.keys() - kept:
+                for samples_seen in self._ended[loser].sizes:
+                    self._remove(loser, samples_seen)
 
     def _remove(self, number: int, samples_seen: int) -> None:
         self._files(number).remove(samples_seen)
@@ -160,39 +175,75 @@ class StoredCheckpoints:
 
 
 def search_checkpoints(course: Course, record: Record, jobs: Jobs) -> StoredCheckpoints:
-    """Returns those of the trials, beside what confirm runs of an earlier start have."""
-    search = course.search
-    disk = look_at_disk(search, course.plan, course.work)
-    return StoredCheckpoints(
-        search.folder,
-        "search",
-        record,
-        jobs,
-        keep_best=search.config.search.keep_best,
-        budget_bytes=disk.budget.num_bytes - sum(sizes_on_disk(search.folder, "confirm")),
-        checkpoint_bytes=disk.need.checkpoint_bytes,
-    )
+    """Returns those of the trials, which confirm runs of an earlier start make room for."""
+    disk = look_at_disk(course.search, course.plan, course.work)
+    runs = None
+    if trial_numbers(course.search.folder, "confirm"):
+        runs = _of_runs(course, record, record.open_confirm(), disk)
+    return _of_trials(course, record, jobs, disk, beside=runs, own_bytes=disk.need.search_bytes)
 
 
 def confirm_checkpoints(
-    course: Course, record: Record, trial_jobs: Jobs, runs: Record, jobs: Jobs
+    course: Course, record: Record, trial_jobs: Jobs, runs: Record
 ) -> StoredCheckpoints:
     """Returns those of the confirm runs, which the trials of the search make room for.
 
     Args:
         record: Of the trials, as `trial_jobs` are.
-        runs: Of the confirm runs, as `jobs` are.
+        runs: Of the confirm runs.
     """
-    search = course.search
-    disk = look_at_disk(search, course.plan, course.work)
-    trials = search_checkpoints(course, record, trial_jobs)
-    trials.fit(disk.budget.num_bytes - disk.need.confirm_bytes)
+    disk = look_at_disk(course.search, course.plan, course.work)
+    trials = _of_trials(course, record, trial_jobs, disk)
+    return _of_runs(course, record, runs, disk, beside=trials, own_bytes=disk.need.confirm_bytes)
+
+
+def _of_trials(
+    course: Course,
+    record: Record,
+    jobs: Jobs,
+    disk: Disk,
+    *,
+    beside: StoredCheckpoints | None = None,
+    own_bytes: int = 0,
+) -> StoredCheckpoints:
     return StoredCheckpoints(
-        search.folder,
+        course.search.folder,
+        "search",
+        record,
+        jobs.likeliest_first,
+        choice=BestTrials(course.search.config.search.keep_best),
+        budget_bytes=disk.budget.num_bytes,
+        checkpoint_bytes=disk.need.checkpoint_bytes,
+        beside=beside,
+        own_bytes=own_bytes,
+    )
+
+
+def _of_runs(
+    course: Course,
+    record: Record,
+    runs: Record,
+    disk: Disk,
+    *,
+    beside: StoredCheckpoints | None = None,
+    own_bytes: int = 0,
+) -> StoredCheckpoints:
+    config = course.search.config
+    best_runs = BestRuns(
+        record,
+        runs,
+        top=config.search.confirm_top,
+        num_seeds=config.search.confirm_seeds,
+        seed=config.train.seed,
+    )
+    return StoredCheckpoints(
+        course.search.folder,
         "confirm",
         runs,
-        jobs,
-        keep_best=None,  # any of them may be handed over
-        budget_bytes=disk.budget.num_bytes - trials.num_bytes,
+        sorted,  # every run goes on once a slot is free, the earliest first
+        choice=best_runs,
+        budget_bytes=disk.budget.num_bytes,
         checkpoint_bytes=disk.need.checkpoint_bytes,
+        beside=beside,
+        own_bytes=own_bytes,
     )

@@ -41,6 +41,7 @@ def test_slots_the_best_and_confirm_runs_are_the_least() -> None:
 def test_what_waits_is_the_most() -> None:
     assert NEED.most_bytes == (2 * 4 + 20 * 3 + 4) * 71_000_000
     assert replace(NEED, can_wait=False).most_bytes == (2 * 4 + 5 + 4) * 71_000_000
+    assert replace(NEED, held_runs=3).most_bytes == (2 * 4 + 20 * 3 + 4 + 3) * 71_000_000
     assert replace(NEED, can_wait=False, trials=3).most_bytes == (2 * 4 + 3 + 4) * 71_000_000
 
 

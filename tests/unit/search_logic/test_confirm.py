@@ -10,13 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.search_logic.conftest import SPACE
-from tuner.search_logic.confirm import confirm_jobs, confirm_points
+from tuner.search_logic.confirm import BestRuns, confirm_jobs, confirm_points
 from tuner.search_logic.jobs import END, GO, STOP, WAIT, Job, Jobs, NoJob
+from tuner.search_logic.keeping import hold
 from tuner.study.record import Record
 
 SEED = 7  # of the trials
 FULL = 3000
-RATES = (0.1, 0.2, 0.3, 0.4)
+RATES = (0.1, 0.2, 0.3, 0.4, 0.5)
 
 
 class Confirm:
@@ -116,6 +117,53 @@ def test_no_more_are_trained_than_there_are(
     assert len(confirm.points) == num_points
     confirm.train_all()
     assert len(confirm.runs.trials) == num_points
+
+
+def test_of_each_configuration_the_best_run_is_kept_and_whatever_the_budget_where_it_may_win(
+    tmp_path: Path,
+) -> None:
+    confirm = Confirm(tmp_path)
+    trained(confirm, {8: (0.6, 0.7), 9: (0.5, 0.1)})  # of 0.2 and 0.3
+    assert kept(confirm) == ([0, 1], {0})
+    confirm.start(num_seeds=3)  # both have runs to come
+    assert kept(confirm) == ([0, 1], {0, 1})
+    trained(confirm, {10: (0.1, 0.8)})
+    assert kept(confirm) == ([5, 0], {5})
+    for score in (0.8, 0.9):
+        confirm.add_trial(score)
+    confirm.start(num_seeds=2)
+    assert kept(confirm) == ([5, 0], {5})
+    confirm.train(confirm.next_job())
+    assert kept(confirm) == ([5, 6, 0], {5, 6})
+    confirm.start(top=0)
+    assert kept(confirm) == ([5, 6, 0], set())
+
+
+def test_where_a_run_failed_its_configuration_is_kept_last(tmp_path: Path) -> None:
+    confirm = Confirm(tmp_path, max_failures=0)
+    trained(confirm, {8: (0.9, 0.1)})
+    confirm.jobs.fail(confirm.next_job(), "diverged")
+    assert kept(confirm) == ([1, 0], {1, 0})
+    trained(confirm, {9: (0.2,)})
+    assert kept(confirm) == ([3, 0], {3})
+
+
+def trained(confirm: Confirm, scores: dict[int, tuple[float, ...]]) -> None:
+    """Train the next runs, whose seeds are named for the reader."""
+    for seed, each in scores.items():
+        for top1 in each:
+            job = confirm.next_job()
+            assert job.settings["train.seed"] == seed
+            confirm.jobs.report(job, {"samples_seen": FULL, "top1": top1})
+
+
+def kept(confirm: Confirm) -> tuple[list[int], set[int]]:
+    """Return the runs that keep a checkpoint, and those that do whatever the budget."""
+    top, num_seeds = confirm.asked["top"], confirm.asked["num_seeds"]
+    choice = BestRuns(confirm.record, confirm.runs, top=top, num_seeds=num_seeds, seed=SEED)
+    held = [hold(confirm.runs, run.number, {FULL: 1}) for run in confirm.runs.trials]
+    ended = [each for each in held if each.has_ended]
+    return [each.trial_number for each in choice.ranked(ended)], choice.firm(ended, [])
 
 
 def test_a_run_sets_what_its_trial_set_and_the_seed(tmp_path: Path) -> None:

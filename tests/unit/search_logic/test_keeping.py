@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.search_logic.conftest import SPACE
-from tuner.search_logic.keeping import Held, best_first, hold, missed, spare
+from tuner.search_logic.keeping import BestTrials, Held, best_first, hold, missed, spare
 from tuner.study.record import Direction, EndState, Record
 
 
@@ -80,26 +80,32 @@ def test_losers_go_first_the_worst_of_them_before_the_others_and_never_the_best(
         held(number, [9], score=score, has_ended=True)
         for number, score in ((0, 0.5), (1, 0.9), (2, 0.7))
     ]
-    assert list(spare(ended, {}, list)) == [(0, 9), (2, 9)]
-    assert list(missed(ended, {}, list)) == []
+    firm = BestTrials(3).firm(ended, [])
+    assert list(spare(BestTrials(3).ranked(ended), firm, {}, list)) == [(0, 9), (2, 9)]
+    assert BestTrials(2).ranked(ended) == [ended[1], ended[2]]
+    assert list(missed(firm, {}, list)) == []
 
 
 def test_older_copies_go_next_those_of_the_least_likely_first() -> None:
     ended = [held(0, [9], score=0.9, has_ended=True), held(1, [9], score=0.8, has_ended=True)]
     waiting = {2: held(2, [1, 2, 3], score=0.1), 3: held(3, [1, 2, 3], score=0.2)}
-    assert list(spare(ended, waiting, sorted)) == [(1, 9), (3, 2), (2, 2)]
+    firm = BestTrials(2).firm(ended, waiting.values())
+    assert list(spare(ended, firm, waiting, sorted)) == [(1, 9), (3, 2), (2, 2)]
 
 
 def test_the_least_likely_go_last_of_all_the_later_before_the_earlier() -> None:
     ended = [held(0, [9], score=0.9, has_ended=True)]
     waiting = {2: held(2, [1, 3], score=0.1), 3: held(3, [1, 3], score=0.2)}
-    assert list(missed(ended, waiting, sorted)) == [(3, 3), (3, 1), (2, 3), (2, 1)]
+    firm = BestTrials(1).firm(ended, waiting.values())
+    assert list(missed(firm, waiting, sorted)) == [(3, 3), (3, 1), (2, 3), (2, 1)]
 
 
 def test_where_the_best_of_all_waits_its_best_stays() -> None:
     ended = [held(0, [9], score=0.1, has_ended=True)]
     waiting = {2: held(2, [1, 3], score=0.1), 3: held(3, [1, 3], score=0.2)}
-    assert list(missed(ended, waiting, sorted)) == [(3, 3), (2, 3), (2, 1)]
+    firm = BestTrials(1).firm(ended, waiting.values())
+    assert firm == {0, 3}  # the one that waits may fail
+    assert list(missed(firm, waiting, sorted)) == [(3, 3), (2, 3), (2, 1)]
 
 
 def test_one_less_leaves_the_others() -> None:

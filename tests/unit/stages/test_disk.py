@@ -49,6 +49,7 @@ def test_what_is_there_counts_and_a_larger_one_counts_for_all(search_of: OpenSea
         leave(search, name, 1_000_000)
     disk = look_at_disk(search, PLAN, plan_work(search, 100, 50, 2))
     assert (disk.budget.held_bytes, disk.need.checkpoint_bytes) == (5_000_030, 5_000_000)
+    assert disk.need.held_runs == 1
     assert disk.budget.num_bytes == 500_000_000
     assert trial_numbers(search.folder, "search") == [0, 1, 12345]
     assert sizes_on_disk(search.folder, "confirm") == [10]

@@ -2,13 +2,15 @@
 
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.unit.stages.conftest import OpenCourse, record_of, report
-from tuner.search_logic.confirm import confirm_jobs
+from tuner.search_logic.confirm import confirm_jobs, confirm_points
 from tuner.search_logic.jobs import GO, Job, Jobs
+from tuner.search_logic.keeping import BestTrials
 from tuner.stages.course import Course
 from tuner.stages.hand_over import choose
 from tuner.stages.stored import StoredCheckpoints, confirm_checkpoints, search_checkpoints
@@ -69,20 +71,20 @@ def search_stage(course: Course, record: Record, budget_bytes: int | None = None
             course.search.folder,
             "search",
             record,
-            jobs,
-            keep_best=1,
+            jobs.likeliest_first,
+            choice=BestTrials(1),
             budget_bytes=budget_bytes,
             checkpoint_bytes=SIZE,
         )
     return Stage(course, record, jobs, stored, "search")
 
 
-def confirm_stage(course: Course, record: Record) -> Stage:
+def confirm_stage(course: Course, record: Record, num_seeds: int = 1) -> Stage:
     runs = record.open_confirm()
-    points = [{**trial.settings, "train.seed": 1} for trial in record.ranked()[:2]]
+    points = confirm_points(record, top=2, num_seeds=num_seeds, seed=0)
     jobs = confirm_jobs(runs, points, total_samples=900, max_failures=0)
     trial_jobs = open_jobs(course.search, record, 100)
-    stored = confirm_checkpoints(course, record, trial_jobs, runs, jobs)
+    stored = confirm_checkpoints(course, record, trial_jobs, runs)
     return Stage(course, runs, jobs, stored, "confirm")
 
 
@@ -227,11 +229,36 @@ def test_confirm_runs_get_the_room_of_trials_that_are_not_the_best(
     for top1 in (0.1, 0.4, 0.2, 0.3):
         trials.train(trials.take(), {900: top1})
     assert trials.saved(range(4)) == [[900]] * 4
-    confirm_stage(course, trials.record)
+    runs = confirm_stage(course, trials.record)
+    assert trials.saved(range(4)) == [[900]] * 4
+    runs.take()
     assert trials.saved(range(4)) == [[], [900], [], [900]]
 
 
-def test_every_complete_confirm_run_keeps_its_best(course_of: OpenCourse) -> None:
+def test_the_budget_binds_confirm_runs_of_earlier_extensions_too(course_of: OpenCourse) -> None:
+    budget = "resources.disk_budget_gb=0.0112"
+    course = course_of("search.scheduler=none", "search.trials=2", budget)
+    record = record_of(course)
+    for num_trials in (2, 4, 6, 8):
+        config = course.search.config.with_overrides({"search.trials": num_trials})
+        search = replace(course.search, space=replace(course.search.space, config=config))
+        course = replace(course, search=search)
+        trials = search_stage(course, record)
+        while len(record.trials) < num_trials:  # each better than the one before
+            trials.train(trials.take(), {900: 0.1 + len(record.trials) / 20})
+        runs = confirm_stage(course, record, num_seeds=2)
+        for top1 in (0.4, 0.3, 0.2, 0.1):
+            runs.train(runs.take(), {900: top1 + num_trials / 100})
+        sizes = (each.stat().st_size for each in course.search.folder.rglob("*.pt"))
+        assert sum(sizes) <= 11_200_000
+        winner = choose(course.search, record, runs.record, confirmed(record, runs.record))
+        assert winner.confirmed is not None
+        assert CheckpointFolder(winner.checkpoints, pytest.fail).saved() == [900]
+    # The best run of each configuration is there, but for the least good one.
+    assert [each for each in range(16) if runs.saved([each])[0]] == [0, 4, 5, 8, 9, 12, 13]
+
+
+def test_every_configuration_keeps_the_best_of_its_best_complete_run(course_of: OpenCourse) -> None:
     course = course_of("search.scheduler=none", "search.trials=2", "search.keep_best=1")
     trials = search_stage(course, record_of(course))
     for _ in range(2):
@@ -240,8 +267,11 @@ def test_every_complete_confirm_run_keeps_its_best(course_of: OpenCourse) -> Non
     for _ in range(2):
         runs.train(runs.take(), {300: 0.6, 600: 0.5, 900: 0.4})
     assert runs.saved(range(2)) == [[300], [300]]
-    again = confirm_stage(course, trials.record)
+    again = confirm_stage(course, trials.record, num_seeds=2)
     assert again.saved(range(2)) == [[300], [300]]
+    for top1 in (0.7, 0.6):  # of equals the earliest
+        again.train(again.take(), {300: top1, 900: 0.4})
+    assert again.saved(range(4)) == [[], [300], [300], []]
 
 
 @pytest.mark.parametrize("is_confirmed", [None, False, True])

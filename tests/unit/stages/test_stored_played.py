@@ -14,14 +14,17 @@ from unittest.mock import Mock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.search_logic.conftest import Search
+from tests.unit.search_logic.conftest import RUNGS, Search
 from tuner.planning.disk import AT_REST, AT_WORK, DiskNeed
 from tuner.reporting.live import LiveView
+from tuner.search_logic.confirm import BestRuns, confirm_jobs, confirm_points
 from tuner.search_logic.jobs import END, HOPELESS, STOP, Job, NoJob, Scheduler
+from tuner.search_logic.keeping import BestTrials, Choice, Order
 from tuner.stages.clock import StageClock
 from tuner.stages.follow import FollowedJobs
 from tuner.stages.stored import StoredCheckpoints
-from tuner.study.record import TrialRecord
+from tuner.study.confirmed import confirmed
+from tuner.study.record import Record, TrialRecord
 from tuner.training.checkpoint import CheckpointFolder
 from tuner.trial import checkpoint_folder
 
@@ -81,6 +84,8 @@ class Played:
         check: Called after everything that happens, a checkpoint and a report for itself.
         kill_share: Of these moments, and of those after a removed file, at which all is killed.
         fails: Whether trials may fail.
+        confirm: How many configurations are confirmed, and on how many seeds.
+        extensions: How often more trials are asked for, at the end or when all was killed.
     """
 
     def __init__(
@@ -94,12 +99,18 @@ class Played:
         scheduler: Scheduler = "asha",
         kill_share: float = 0.0,
         fails: bool = False,
+        confirm: tuple[int, int] = (0, 0),
+        extensions: int = 0,
     ) -> None:
-        self.search = Search(folder, trials=NUM_TRIALS, scheduler=scheduler)
+        self.num_trials = NUM_TRIALS if not extensions else 4
+        self.search = Search(folder, trials=self.num_trials, scheduler=scheduler)
+        self.stage, self.runs = "search", self.search.record.open_confirm()
         self.num_slots = slots
-        need = DiskNeed(slots, NUM_TRIALS, KEEP_BEST, 0, True, SIZE)
-        self.budget_bytes = (need.least + spare) * SIZE
+        self.need = DiskNeed(slots, NUM_TRIALS, KEEP_BEST, confirm[0] * confirm[1], True, SIZE)
+        self.budget_bytes = (self.need.least + spare) * SIZE
         self.num_retrained = 0
+        self._confirm = confirm
+        self._extensions = extensions
         self._check = check
         self._seed = seed
         self._rng = Random(seed)
@@ -116,41 +127,82 @@ class Played:
         is_done = False
         while not is_done:
             try:
-                self._start()
-                self._play_on()
-                is_done = True
+                for stage in ("search", "confirm"):
+                    self._start(stage)
+                    self._play_on()
+                is_done = self._extensions == 0
+                self._extend()
             except Killed:
-                pass
+                if self._rng.random() < 0.1:
+                    self._extend()
         self._check(self)
 
-    def files(self, number: int) -> CheckpointFolder:
-        """Return the checkpoints of a trial."""
-        return CheckpointFolder(checkpoint_folder(self.search.folder, "search", number), print)
+    def files(self, number: int, stage: str = "search") -> CheckpointFolder:
+        """Return the checkpoints of a trial, or of a confirm run."""
+        return CheckpointFolder(checkpoint_folder(self.search.folder, stage, number), print)
 
-    def num_files(self) -> Counter[int]:
-        """Return how many checkpoints each trial has."""
-        return Counter(int(path.parent.name) for path in self.search.folder.glob("trials/*/*"))
+    def num_files(self, stage: str = "search") -> Counter[int]:
+        """Return how many checkpoints each trial has, or each confirm run."""
+        root = self.files(0, stage).folder.parent
+        return Counter(int(path.parent.name) for path in root.glob("*/*"))
+
+    def num_resting(self) -> int:
+        """Return how many checkpoints there are of trials and runs that no job works on."""
+        of_stage = self.num_files(self.stage)
+        at_work = sum(of_stage[number] for number in self.at_work())
+        return self.num_files("search").total() + self.num_files("confirm").total() - at_work
 
     def at_work(self) -> set[int]:
-        """Return the trials in the slots."""
+        """Return the trials of the stage in the slots."""
         return {slot.job.trial_number for slot in self.slots}
 
-    def _start(self) -> None:
-        self.search.restart()
+    def _extend(self) -> None:
+        if self._extensions:
+            self._extensions -= 1
+            self.num_trials += 2
+
+    def _start(self, stage: str) -> None:
+        self.search.restart(trials=self.num_trials)
         self.slots: list[Slot] = []
-        jobs, record = self.search.jobs, self.search.record
-        stored = MortalStored(
+        self.stage = stage
+        record, jobs = self.search.record, self.search.jobs
+        self.runs = record.open_confirm()
+        top, num_seeds = self._confirm
+        best_runs = BestRuns(record, self.runs, top=top, num_seeds=num_seeds, seed=0)
+        trials = ("search", record, jobs.likeliest_first, BestTrials(KEEP_BEST))
+        runs = ("confirm", self.runs, sorted, best_runs)
+        if stage == "search":
+            beside = self._stored(*runs) if self.runs.trials else None
+            stored = self._stored(*trials, beside, self.need.search_bytes)
+        else:
+            stored = self._stored(*runs, self._stored(*trials), self.need.confirm_bytes)
+            points = confirm_points(record, top=top, num_seeds=num_seeds, seed=0)
+            record = self.runs
+            jobs = confirm_jobs(record, points, total_samples=RUNGS[-1], max_failures=1)
+        view, clock = Mock(spec=LiveView), StageClock(record, stage)
+        self.followed = FollowedJobs(jobs, record, view, clock, stored)
+
+    def _stored(
+        self,
+        stage: str,
+        record: Record,
+        likeliest_first: Order,
+        choice: Choice,
+        beside: StoredCheckpoints | None = None,
+        own_bytes: int = 0,
+    ) -> StoredCheckpoints:
+        return MortalStored(
             self._may_be_killed,
             self.search.folder,
-            "search",
+            stage,
             record,
-            jobs,
-            keep_best=KEEP_BEST,
+            likeliest_first,
+            choice=choice,
             budget_bytes=self.budget_bytes,
             checkpoint_bytes=SIZE,
+            beside=beside,
+            own_bytes=own_bytes,
         )
-        view, clock = Mock(spec=LiveView), StageClock(record, "search")
-        self.followed = FollowedJobs(jobs, record, view, clock, stored)
 
     def _play_on(self) -> None:
         while True:
@@ -167,15 +219,14 @@ class Played:
             raise Killed
 
     def _hand_out(self) -> Job | NoJob:
-        before = self.num_files()
+        before = self.num_files(self.stage)
         job = self.followed.next_job()
         if isinstance(job, Job):
-            slot = Slot(job, self.files(job.trial_number))
+            slot = Slot(job, self.files(job.trial_number, self.stage))
             self.slots.append(slot)
-            after = self.num_files()
-            if after.total() < before.total():  # no more went than had to
-                resting = after.total() - sum(after[number] for number in self.at_work())
-                assert (resting + 1 + AT_WORK * len(self.slots)) * SIZE > self.budget_bytes
+            if self.num_files(self.stage).total() < before.total():  # no more went than had to
+                num_promised = self.num_resting() + AT_WORK * len(self.slots)
+                assert (num_promised + 1) * SIZE > self.budget_bytes
             slot.restore()
             self.num_retrained += slot.samples_seen < job.start_samples
             for unheard in sorted(each for each in slot.history if each > job.start_samples):
@@ -185,7 +236,7 @@ class Played:
     def _train(self, slot: Slot) -> None:
         """Train to the next checkpoint; every other one is reported, some trials fail instead."""
         slot.samples_seen += STEP
-        chance = Random(f"{self._seed} {slot.job} {slot.samples_seen}")
+        chance = Random(f"{self._seed} {self.stage} {slot.job} {slot.samples_seen}")
         if self._fails and chance.random() < 0.1:
             reason = chance.choice(["killed", "error", "diverged", "out_of_memory"])
             self.followed.fail(slot.job, reason)
@@ -193,7 +244,8 @@ class Played:
             return
         is_due = slot.samples_seen % (2 * STEP) == 0
         if is_due:
-            place = f"{self._seed} {slot.job.trial_number} {slot.samples_seen}"
+            number = slot.job.trial_number
+            place = f"{self._seed} {self.stage} {number} {slot.samples_seen}"
             slot.history[slot.samples_seen] = Random(place).random()
         slot.save()
         if is_due:
@@ -210,7 +262,10 @@ class Played:
 def check_room(played: Played) -> None:
     """All fits, with what each trial at work is about to write; who has ended keeps one or none."""
     num_files = played.num_files()
-    assert (num_files.total() + len(played.slots)) * SIZE <= played.budget_bytes
+    num_promised = played.num_resting() + AT_WORK * len(played.slots)
+    assert num_promised * SIZE <= played.budget_bytes
+    of_stage = played.num_files(played.stage)
+    assert all(of_stage[number] < AT_WORK for number in played.at_work())
     ended = [trial for trial in played.trials if trial.state != "running"]
     assert sum(num_files[trial.number] for trial in ended) <= KEEP_BEST
     assert not any(num_files[each.number] for each in ended if each.state in HOPELESS)
@@ -228,13 +283,19 @@ def check_best(played: Played) -> None:
         if report := record.best_report(best.number):
             saved = played.files(best.number).saved()
             assert report["samples_seen"] in saved or saved[-1] > best.samples_seen
+    for first in confirmed(record, played.runs)[:1]:
+        run = first.best_run(record.direction)
+        report = played.runs.best_report(run.number)
+        assert report
+        assert played.files(run.number, "confirm").saved() == [report["samples_seen"]]
 
 
 def check_all(played: Played) -> None:
     """Of every trial that waits the newest checkpoint is there too."""
     check_best(played)
     for trial in played.trials:
-        if trial.reports and trial.state == "running" and trial.number not in played.at_work():
+        at_work = played.at_work() if played.stage == "search" else set()
+        if trial.reports and trial.state == "running" and trial.number not in at_work:
             assert max(played.files(trial.number).saved()) >= trial.samples_seen
 
 
@@ -242,6 +303,7 @@ SEEDS = st.integers(0, 2**32)
 SLOTS = st.integers(1, 3)
 SPARE = st.integers(0, 6)
 KILL_SHARES = st.sampled_from([0.0, 0.02, 0.2])
+CONFIRM = st.tuples(st.integers(1, 2), st.integers(1, 3))
 SCHEDULERS = st.sampled_from(["asha", "asha", "asha_stopping", "none"])
 
 
@@ -270,6 +332,27 @@ def test_a_small_disk_holds_a_search_and_its_best_at_every_moment(
         )
         played.play()
         assert {trial.state for trial in played.trials} <= {"complete", "stopped"}
+
+
+@settings(max_examples=10)
+@given(seed=SEEDS, slots=SLOTS, spare=SPARE, kill_share=KILL_SHARES, confirm=CONFIRM)
+def test_a_small_disk_holds_confirm_runs_too_however_often_a_search_is_extended(
+    seed: int, slots: int, spare: int, kill_share: float, confirm: tuple[int, int]
+) -> None:
+    with a_folder() as folder:
+        played = Played(
+            folder,
+            check_best,
+            seed=seed,
+            slots=slots,
+            spare=spare,
+            kill_share=kill_share,
+            confirm=confirm,
+            extensions=3,
+        )
+        played.play()
+        assert len(played.trials) == 10
+        assert {run.state for run in played.runs.trials} == {"complete"}
 
 
 @settings(max_examples=20)
