@@ -24,7 +24,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
-from tuner.errors import SettingsError, StoppedError, TunerError
+from tuner.errors import SettingsError, StoppedError, TunerError, say_error
 from tuner.files import stopping_for_disk
 from tuner.settings.checks import unknown_key, wrong_value
 from tuner.settings.config import Config, Text, known_fields
@@ -86,10 +86,10 @@ def run(
             return main(*parse_arguments(arguments, keys)) or 0
     except TunerError as error:
         what_now = "; the same command goes on" if isinstance(error, StoppedError) else ""
-        sys.stderr.writelines(f"error: {problem}{what_now}\n" for problem in error.problems)
+        say_error(*(f"error: {problem}{what_now}" for problem in error.problems))
         return error.exit_code
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
+        say_error("interrupted")
         return 128 + signal.SIGINT
 
 

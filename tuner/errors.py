@@ -10,7 +10,9 @@ TunerError                 exit code
     └── StoppedError       1   it ended before it was done; the same command goes on
 """
 
+import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import ClassVar
 
@@ -62,6 +64,12 @@ class RunError(TunerError):
 
 class StoppedError(RunError):
     """The run ended before it was done and nothing is lost; the same command goes on."""
+
+
+def say_error(*lines: str) -> None:
+    """Writes lines to stderr, or nowhere: a reader that is gone spoils no exit code."""
+    with suppress(OSError):
+        sys.stderr.writelines(f"{line}\n" for line in lines)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -83,16 +83,17 @@ def stopping_for_disk(folder: Path) -> Iterator[None]:
     Other errors stay as they are.
 
     Args:
-        folder: Whose free space is told: the error itself seldom says where it was.
+        folder: Named where the error does not say which other file it was, as it seldom does.
     """
     try:
         yield
     except OSError as error:
         if not is_disk_error(error):
             raise
-        raise StoppedError(
-            not_written(folder, "a file cannot be read or written", error)
-        ) from error
+        where, what = folder, "a file cannot be read or written"
+        if error.filename and not Path(os.fsdecode(error.filename)).is_relative_to(folder):
+            where, what = Path(os.fsdecode(error.filename)), "cannot be read or written"
+        raise StoppedError(not_written(where, what, error)) from error
 
 
 def is_disk_error(error: Exception) -> bool:

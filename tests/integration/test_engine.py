@@ -277,7 +277,7 @@ def test_a_full_disk_in_a_trial_s_process_ends_the_run_and_not_the_trial(
         run(ray_cluster, jobs)
 
     assert re.sub(r"[\d,]+ MB", "N MB", str(caught.value)) == (
-        f"{ray_cluster.scratch.beats_folder}: a file cannot be read or written "
+        f"{ray_cluster.scratch.folder.parent}: a file cannot be read or written "
         "(No space left on device, N MB free); make room"
     )
     assert not jobs.failures

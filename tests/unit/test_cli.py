@@ -183,6 +183,19 @@ def test_an_interrupt_exits_with_130(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().err == "interrupted\n"
 
 
+def test_a_reader_that_is_gone_spoils_no_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    def main(keys: DemoKeys, overrides: list[str]) -> None:
+        raise KeyboardInterrupt
+
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w", buffering=1) as stderr:
+        monkeypatch.setattr("sys.stderr", stderr)
+        assert cli.run("demo", DemoKeys, main, ["space=x"]) == 130
+        monkeypatch.undo()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), writer)  # what is buffered can go
+
+
 def test_a_full_disk_is_told_in_one_line_whoever_was_writing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -139,6 +139,15 @@ def test_what_a_disk_does_anywhere_is_told_with_the_room_there_is(
     )
 
 
+def test_a_file_on_another_disk_is_named(tmp_path: Path) -> None:
+    image = tmp_path / "images" / "a.jpg"
+    with pytest.raises(StoppedError) as caught, stopping_for_disk(tmp_path / "results"):
+        raise OSError(errno.EIO, "Input/output error", str(image))
+    assert re.sub(r"[\d,]+ MB", "N MB", str(caught.value)) == (
+        f"{image}: cannot be read or written (Input/output error, N MB free); mend that"
+    )
+
+
 @pytest.mark.parametrize(
     "error", [FileNotFoundError(errno.ENOENT, "gone"), OSError("of a library"), ValueError("bug")]
 )

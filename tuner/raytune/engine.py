@@ -7,7 +7,6 @@ import logging
 import math
 import os
 import re
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.errors import ResourceError, StoppedError
+from tuner.errors import ResourceError, StoppedError, say_error
 from tuner.files import free_text, is_disk_error
 from tuner.planning.machine import Machine
 from tuner.planning.resources import Plan
@@ -94,14 +93,16 @@ class RaySession:
         import ray
         from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
 
-        self._is_started = True
         self._others = descendants()
+        self._is_started = True
         # The session before, in the same process, had another login; Ray remembers it.
         AuthenticationTokenLoader.instance().reset_cache()
         # As Ray does on macOS: every socket on loopback. Its variable is read at import, too early.
         ray._private.ray_constants.ENABLE_RAY_CLUSTER = False
-        self._is_over.clear()
-        threading.Thread(target=self._watch_head, name="head watch", daemon=True).start()
+        self._is_over = threading.Event()
+        threading.Thread(
+            target=watch_head, args=(self._is_over, self._what_now), name="head watch", daemon=True
+        ).start()
         try:
             # Ray's own SIGTERM handler, in place until it is taken back, ends in SystemExit.
             with self._interrupts.replaced():
@@ -169,7 +170,7 @@ class RaySession:
         def on_step() -> None:
             self.check_alive()
             if desk.end_stalled():
-                raise RayLost("a trial's process did not begin within search.stall_timeout_s")
+                raise RayLost("a trial's process did not begin")
 
         self._num_fits += 1
         tuner = tune.Tuner(
@@ -196,22 +197,6 @@ class RaySession:
         node: Any = ray._private.worker._global_node
         if node is None or "raylet" in {kind for kind, _ in node.dead_processes()}:
             raise RayLost("its node manager (raylet) died")
-
-    def _watch_head(self) -> None:
-        """Ends this process if Ray's head process dies, within a second.
-
-        At once and from beside: the main thread may wait in Ray's C++, which would end the process
-        without a word 60 s later. The record has all that is finished, the reaper cleans up.
-        """
-        head = None
-        while not self._is_over.wait(HEAD_CHECK_EVERY_S):
-            if head is None:
-                head = find_head()
-            elif has_ended(head) and not self._is_over.is_set():
-                leave(
-                    1,
-                    f"error: ray: its head process (gcs_server) died, {self._what_now}\n",
-                )
 
 
 @contextmanager
@@ -249,7 +234,7 @@ def ray_session(
         try:
             yield session
         except KeyboardInterrupt:
-            sys.stderr.write(f"stopped, {what_now}\n")
+            say_error(f"stopped, {what_now}")
             raise
         finally:
             interrupts.close()
@@ -295,8 +280,8 @@ def run_jobs(
                 return
         except RayLost as loss:
             num_losses += 1
+            session.stop()  # first: nobody works on the jobs any more
             desk.give_back()
-            session.stop()
             if num_losses > max_restarts:
                 raise StoppedError(
                     f"ray: lost {num_losses} times, at last because {loss}; "
@@ -351,6 +336,20 @@ def check_address() -> None:
             f"RAY_ADDRESS: names a Ray cluster ({address}), but a search starts its own Ray on "
             "this machine; unset RAY_ADDRESS"
         )
+
+
+def watch_head(is_over: threading.Event, what_now: str) -> None:
+    """Ends this process if Ray's head process dies, within a second, until `is_over`.
+
+    At once and from beside: the main thread may wait in Ray's C++, which would end the process
+    without a word 60 s later. The record has all that is finished, the reaper cleans up.
+    """
+    head = None
+    while not is_over.wait(HEAD_CHECK_EVERY_S):
+        if head is None:
+            head = find_head()
+        elif has_ended(head) and not is_over.is_set():
+            leave(1, f"error: ray: its head process (gcs_server) died, {what_now}\n")
 
 
 def find_head() -> Any | None:

@@ -69,6 +69,8 @@ def scratch(run_folder: Path) -> Iterator[Scratch]:
         found.token_path.touch(mode=0o600)
         found.token_path.write_text(secrets.token_hex(32))
         yield found
+    if folder.exists():  # the reaper was killed
+        remove_left(folder)
 
 
 def remove_left(folder: Path) -> None:

@@ -87,6 +87,7 @@ class StallWatch:
             if watched.silent_s > (self.timeout_s if watched.beat else longest_start_s)
         ]
         for trial_id in stalled:
+            self._watched[trial_id].silent_s = 0.0  # its end will be heard; not twice
             pid = self.pid(trial_id)
             if pid is not None:
                 with suppress(ProcessLookupError):

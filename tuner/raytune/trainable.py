@@ -31,12 +31,14 @@ def build_trainable(work: Work, context: Mapping[str, Any], plan: Plan, beats_fo
     `work` is closed (GeneratorExit at its `yield`) before that job begins.
     """
 
+    run_folder = beats_folder.parents[1]
+
     def train_job(config: dict[str, Any]) -> None:
         fence_gpu_memory(plan.gpus_per_trial, GPU_CONTEXT_BYTES)
         beat_path = beats_folder / tune.get_context().get_trial_id()
         job = config["job"] | {"beat_path": str(beat_path)}
         try:
-            with stopping_for_disk(beats_folder):
+            with stopping_for_disk(run_folder):
                 begin_beats(beat_path)
                 report_all(work, job, context)
         except (CheckpointError, StoppedError) as error:

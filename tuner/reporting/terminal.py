@@ -1,5 +1,6 @@
 """What a person sees while a run goes on: a bar in a terminal, plain lines in a pipe."""
 
+import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,7 +20,16 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-CONSOLE = Console(highlight=False, soft_wrap=True)
+
+class PatientConsole(Console):
+    """Goes quiet where the reader of a pipe is gone: a search does not end with it."""
+
+    def on_broken_pipe(self) -> None:
+        """Lets what is still to be said go nowhere; rich would exit."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+CONSOLE = PatientConsole(highlight=False, soft_wrap=True)
 
 HEAD_COLUMNS = 10
 

@@ -221,7 +221,8 @@ class ResourcesConfig(Section):
         description="GPUs per trial; auto is the share that trains most images/s, 0 without a GPU",
     )
     disk_budget_gb: Positive | None = Field(
-        default=None, description="GB that all checkpoints may take; null is what is free"
+        default=None,
+        description="GB that all checkpoints may take; null is nine tenths of what is free",
     )
     dashboard: bool = Field(
         default=False, description="start Ray's dashboard, on this machine's loopback alone"

@@ -90,7 +90,7 @@ def say_points(search: Search, points: Points) -> None:
     if points.source != source_of(search, Path(asked)):
         first = "without any"
         if points.source is not None:
-            folder = Path(os.path.normpath(search.folder / points.source))
+            folder = Path(os.path.normpath(search.folder.resolve() / points.source))
             first = f"with those of {shown_path(folder)}"
         say_under(
             "points",

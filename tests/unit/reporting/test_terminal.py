@@ -1,6 +1,9 @@
 """Numbers and lines for people."""
 
 import io
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -168,3 +171,12 @@ def test_what_the_output_cannot_encode_is_replaced(monkeypatch: pytest.MonkeyPat
     say("71.3 % ± 0.6 in ./Ünï")
     written.flush()
     assert written.buffer.getvalue() == b"71.3 % ? 0.6 in ./?n?\n"
+
+
+def test_a_reader_that_is_gone_ends_no_run() -> None:
+    told = "from tuner.reporting.terminal import say; [say('line') for _ in range(3)]; exit(7)"
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([sys.executable, "-c", told], stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (7, b"")
