@@ -42,6 +42,10 @@ class SmallDisk:
         """Give it so many bytes in all."""
         self._run("mount", "-o", f"remount,size={num_bytes}", str(self.path))
 
+    def make_read_only(self) -> None:
+        """Refuse every change, as a disk does that fails."""
+        self._run("mount", "-o", "remount,ro", str(self.path))
+
     def fill(self) -> None:
         """Leave not one byte free."""
         with contextlib.suppress(OSError):

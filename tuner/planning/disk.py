@@ -21,8 +21,8 @@ class DiskNeed:
         slots: Trials side by side.
         trials: Configurations tried.
         keep_best: Trials that keep a checkpoint once they have ended.
-        confirm_runs: Full trainings of the confirm stage; no more runs than these ever need to keep
-            a checkpoint, those of earlier starts among them.
+        confirm_runs: Full trainings of the confirm stage; no more runs than these need to keep a
+            checkpoint, those of earlier starts among them, unless some of these still wait.
         can_wait: Whether trials wait between two rungs.
         checkpoint_bytes: Size of the largest checkpoint.
         held_runs: Checkpoints of confirm runs that are there already.
@@ -41,15 +41,10 @@ class DiskNeed:
         """Checkpoints without which it cannot go on."""
         return AT_WORK * self.slots + BEST_TWO + self.confirm_runs
 
-    @property
-    def search_bytes(self) -> int:
-        """Bytes without which the search stage cannot go on."""
-        return (AT_WORK * self.slots + BEST_TWO) * self.checkpoint_bytes
-
-    @property
-    def confirm_bytes(self) -> int:
-        """Bytes of confirm runs that are all complete, and side by side as well."""
-        return (AT_WORK * self.slots + self.confirm_runs) * self.checkpoint_bytes
+    def stage_bytes(self, stage: str) -> int:
+        """Bytes without which a stage cannot go on: "search", or "confirm" with its last run."""
+        at_rest = {"search": BEST_TWO, "confirm": self.confirm_runs}[stage]
+        return (AT_WORK * self.slots + at_rest) * self.checkpoint_bytes
 
     @property
     def most_bytes(self) -> int:

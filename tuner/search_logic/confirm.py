@@ -1,12 +1,12 @@
 """Which configurations are trained again on fresh seeds: they follow from the search's record."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from tuner.search_logic.jobs import Jobs
 from tuner.search_logic.keeping import Held
 from tuner.search_logic.sampling import Settings, settings_key
-from tuner.study.confirmed import confirmed
+from tuner.study.confirmed import Confirmed, confirmed
 from tuner.study.record import SEED_KEY, Record
 
 
@@ -45,7 +45,9 @@ def confirm_jobs(
 
 @dataclass(frozen=True, slots=True)
 class BestRuns:
-    """The choice among the confirm runs: of a configuration its best one alone can be handed over.
+    """The choice among the confirm runs: of a configuration one alone is handed over.
+
+    That is its best one, or the best of those that have their checkpoint.
 
     Attributes:
         record: Of the trials.
@@ -61,27 +63,25 @@ class BestRuns:
 
     def ranked(self, ended: Collection[Held]) -> list[Held]:
         """The best run of each configuration, that of the best mean first."""
-        held = {each.trial_number: each for each in ended}
-        ranking = confirmed(self.record, self.runs)
-        best = (each.best_run(self.runs.direction).number for each in ranking)
-        return [held[number] for number in best if number in held]
+        return self._best_of_each(confirmed(self.record, self.runs), ended)
 
     def firm(self, ended: Collection[Held], waiting: Collection[Held]) -> set[int]:
         """The best run of each configuration that may win, whatever the runs to come score.
 
-        Those are the configurations that have runs to come, and the best of the others: never more
-        than `confirm_points` has, as each configuration with runs to come lacks one of its own.
+        Those are the configurations that have runs to come, and the best of the others. Runs to
+        come are those of `confirm_points`, and those that wait from an earlier start: their
+        configurations are no longer among the points where better trials came. So these are never
+        more than `confirm_points` has and one for each such run, as each configuration with runs
+        to come lacks one of its own.
         """
         points = confirm_points(self.record, top=self.top, num_seeds=self.num_seeds, seed=self.seed)
         if not points:  # the best trial is handed over
             return set()
-        have_ended = {
-            settings_key(run.settings) for run in self.runs.trials if run.state != "running"
-        }
+        begun = {settings_key(run.settings) for run in self.runs.trials}
+        open_runs = [run.settings for run in self.runs.trials if run.state == "running"]
         to_come = {
-            settings_key({key: point[key] for key in point if key != SEED_KEY})
-            for point in points
-            if settings_key(point) not in have_ended
+            settings_key({key: value for key, value in each.items() if key != SEED_KEY})
+            for each in [*open_runs, *(each for each in points if settings_key(each) not in begun)]
         }
         ranking = confirmed(self.record, self.runs)
         trials = self.record.trials
@@ -91,4 +91,12 @@ class BestRuns:
             if settings_key(trials[each.trial_number].settings) not in to_come
         ]
         may_win = [each for each in ranking if each not in settled[1:]]
-        return {each.best_run(self.runs.direction).number for each in may_win}
+        return {each.trial_number for each in self._best_of_each(may_win, ended)}
+
+    def _best_of_each(self, found: Iterable[Confirmed], ended: Iterable[Held]) -> list[Held]:
+        held = {each.trial_number: each for each in ended}
+        theirs = (
+            [held[run.number] for run in each.best_first(self.runs.direction) if run.number in held]
+            for each in found
+        )
+        return [best for each in theirs for best in each[:1]]

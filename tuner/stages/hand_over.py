@@ -15,13 +15,12 @@ from tuner.handover import (
     write_model_folder,
 )
 from tuner.reporting.terminal import say, say_under
-from tuner.settings.config import Config
 from tuner.settings.wording import shown_path
 from tuner.stages.course import Course
 from tuner.stages.opening import Search
 from tuner.stages.tables import write_confirm_table, write_leaderboard
 from tuner.study.confirmed import Confirmed, confirmed, describe_confirmed
-from tuner.study.record import Record, Report, TrialRecord
+from tuner.study.record import SEED_KEY, Record, Report, TrialRecord
 from tuner.training.checkpoint import CheckpointFolder
 from tuner.trial import checkpoint_folder
 
@@ -44,6 +43,11 @@ class Winner:
     checkpoints: Path
     confirmed: Confirmed | None
 
+    @property
+    def files(self) -> CheckpointFolder:
+        """What lies there."""
+        return CheckpointFolder(self.checkpoints, say)
+
 
 def hand_over(course: Course, data: PreparedData, record: Record, runs: Record | None) -> Winner:
     """Writes what the search leaves behind, and returns the winner.
@@ -60,10 +64,58 @@ def hand_over(course: Course, data: PreparedData, record: Record, runs: Record |
         (search.folder / "confirm.csv").unlink(missing_ok=True)
     if runs and not ranking:
         say_under("confirm", "no run is complete: the best trial of the search is handed over")
-    winner = choose(search, record, runs, ranking)
-    config = search.config.with_overrides(winner.run.settings)
+    winner = choose(search, data, record, find_winners(search, record, runs, ranking))
+    write_winner(search, winner, describe(search, data, record, winner))
+    return winner
+
+
+def find_winners(
+    search: Search, record: Record, runs: Record | None, ranking: Sequence[Confirmed]
+) -> list[Winner]:
+    """The confirmed configuration with the best mean, or the best trial where none is confirmed.
+
+    Once for each of its complete runs, the best of them first; once where it has none.
+    """
+    first = ranking[0] if ranking else None
+    trial = record.trials[first.trial_number] if first else record.ranked()[0]
+    source, trainings, stage = record, [trial], "search"
+    if runs and first:
+        source, trainings, stage = runs, first.best_first(record.direction), "confirm"
+    winners = []
+    for run in trainings:
+        report = source.best_report(run.number)
+        assert report is not None
+        checkpoints = checkpoint_folder(search.folder, stage, run.number)
+        winners.append(Winner(trial, run, report, checkpoints, first))
+    return winners
+
+
+def choose(search: Search, data: PreparedData, record: Record, winners: Sequence[Winner]) -> Winner:
+    """The first of them whose weights are there, or the first where none are.
+
+    A tight budget takes the checkpoint of a best run whose configuration cannot win; once more
+    seeds or configurations are asked for, it may win after all.
+    """
+    for winner in winners:
+        is_there = winner.files.path(winner.report["samples_seen"]).exists()
+        if is_there or is_handed_over(search.folder, describe(search, data, record, winner)):
+            break
+    else:
+        return winners[0]
+    if winner is not winners[0]:
+        lost_seed, seed = (each.run.settings[SEED_KEY] for each in (winners[0], winner))
+        say_under(
+            "confirm",
+            f"trial {winner.trial.number} did best on seed {lost_seed}, whose checkpoint is gone: "
+            f"that of seed {seed} is handed over",
+        )
+    return winner
+
+
+def describe(search: Search, data: PreparedData, record: Record, winner: Winner) -> dict[str, Any]:
+    """What `best.yaml` says of a winner, as plain values."""
     described = describe_winner(
-        config,
+        search.config.with_overrides(winner.run.settings),
         winner.report,
         classes=data.train.classes,
         data_fingerprint=data.fingerprint,
@@ -73,38 +125,21 @@ def hand_over(course: Course, data: PreparedData, record: Record, runs: Record |
     )
     if winner.confirmed:
         described["confirmed"] = describe_confirmed(record, winner.confirmed)
-    write_winner(search, winner, described, config)
-    return winner
+    return described
 
 
-def choose(
-    search: Search, record: Record, runs: Record | None, ranking: Sequence[Confirmed]
-) -> Winner:
-    """The confirmed configuration with the best mean, or the best trial where none is confirmed."""
-    first = ranking[0] if ranking else None
-    trial = record.trials[first.trial_number] if first else record.ranked()[0]
-    source, run, stage = record, trial, "search"
-    if runs and first:
-        source, run, stage = runs, first.best_run(record.direction), "confirm"
-    report = source.best_report(run.number)
-    assert report is not None
-    checkpoints = checkpoint_folder(search.folder, stage, run.number)
-    return Winner(trial, run, report, checkpoints, first)
-
-
-def write_winner(
-    search: Search, winner: Winner, described: Mapping[str, Any], config: Config
-) -> None:
+def write_winner(search: Search, winner: Winner, described: Mapping[str, Any]) -> None:
     """Writes `best.yaml` and `best/`, unless they hold this winner already."""
     if is_handed_over(search.folder, described):
         return
     best_yaml = search.folder / "best.yaml"
     try:
-        weights = CheckpointFolder(winner.checkpoints, say).load(winner.report["samples_seen"])
+        weights = winner.files.load(winner.report["samples_seen"])
     except CheckpointError as error:
         forget_weights(search.folder / "best")
         write_best_yaml(best_yaml, described)
         raise CheckpointError(f"{error}; train it again: {retrain_command(search)}") from error
+    config = search.config.with_overrides(winner.run.settings)
     write_model_folder(search.folder / "best", weights["model"], described, config)
     write_best_yaml(best_yaml, described)
 

@@ -6,7 +6,6 @@ loses nothing: the next start looks at what is there and decides again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 
 from tuner.planning.disk import AT_WORK
 from tuner.reporting.terminal import count_text, say, say_under
@@ -32,14 +31,13 @@ class StoredCheckpoints:
     what that costs does not grow with the number of trials.
 
     Args:
-        folder: Of the search.
+        disk: What they may take, those of trials at work and those beside among them; and how
+            large one is expected to be at most.
         stage: "search" or "confirm".
         likeliest_first: Sorts trials that wait by how likely they go on.
         choice: Says which trials that have ended keep a checkpoint.
-        budget_bytes: What they may take, those of trials at work and those beside among them.
-        checkpoint_bytes: What one is expected to have at most.
-        beside: Those of the other stage's trials, where there are any; none of them is at work.
-        own_bytes: For these those beside make room, once a job begins.
+        beside: Those of the other stage's trials, where there are any. None of them is at work;
+            they make room for what this stage needs once a job begins.
 
     Attributes:
         num_bytes: Of those of the trials that no job works on.
@@ -47,33 +45,27 @@ class StoredCheckpoints:
 
     def __init__(
         self,
-        folder: Path,
+        disk: Disk,
         stage: str,
         record: Record,
         likeliest_first: Order,
-        *,
         choice: Choice,
-        budget_bytes: int,
-        checkpoint_bytes: int,
         beside: "StoredCheckpoints | None" = None,
-        own_bytes: int = 0,
     ) -> None:
         self.num_bytes = 0
-        self._folder = folder
+        self._disk = disk
         self._stage = stage
         self._record = record
         self._likeliest_first = likeliest_first
         self._choice = choice
-        self._budget_bytes = budget_bytes
-        self._checkpoint_bytes = checkpoint_bytes
+        self._checkpoint_bytes = disk.need.checkpoint_bytes
         self._beside = beside
-        self._own_bytes = own_bytes
         self._at_work: set[int] = set()
         self._ended: dict[int, Held] = {}
         self._waiting: dict[int, Held] = {}
         self._has_told = False
         unknown = []
-        for number in trial_numbers(folder, stage):
+        for number in trial_numbers(disk.budget.folder, stage):
             if number < len(record.trials):
                 self.end(number)
             else:
@@ -84,9 +76,9 @@ class StoredCheckpoints:
         """A job begins: its trial's checkpoints are its own now, and there is room for more."""
         self._forget(number)
         self._at_work.add(number)
-        num_bytes = self._budget_bytes
+        num_bytes = self._disk.budget.num_bytes
         if self._beside is not None:
-            self._beside.fit(num_bytes - self._own_bytes)
+            self._beside.fit(num_bytes - self._disk.need.stage_bytes(self._stage))
             num_bytes -= self._beside.num_bytes
         self.fit(num_bytes - AT_WORK * len(self._at_work) * self._checkpoint_bytes)
 
@@ -171,16 +163,16 @@ class StoredCheckpoints:
         return held
 
     def _files(self, number: int) -> CheckpointFolder:
-        return CheckpointFolder(checkpoint_folder(self._folder, self._stage, number), say)
+        folder = self._disk.budget.folder
+        return CheckpointFolder(checkpoint_folder(folder, self._stage, number), say)
 
 
 def search_checkpoints(course: Course, record: Record, jobs: Jobs) -> StoredCheckpoints:
     """Returns those of the trials, which confirm runs of an earlier start make room for."""
     disk = look_at_disk(course.search, course.plan, course.work)
-    runs = None
-    if trial_numbers(course.search.folder, "confirm"):
-        runs = _of_runs(course, record, record.open_confirm(), disk)
-    return _of_trials(course, record, jobs, disk, beside=runs, own_bytes=disk.need.search_bytes)
+    has_runs = trial_numbers(course.search.folder, "confirm")
+    runs = _of_runs(disk, course, record, record.open_confirm()) if has_runs else None
+    return _of_trials(disk, course, record, jobs, runs)
 
 
 def confirm_checkpoints(
@@ -193,57 +185,26 @@ def confirm_checkpoints(
         runs: Of the confirm runs.
     """
     disk = look_at_disk(course.search, course.plan, course.work)
-    trials = _of_trials(course, record, trial_jobs, disk)
-    return _of_runs(course, record, runs, disk, beside=trials, own_bytes=disk.need.confirm_bytes)
+    return _of_runs(disk, course, record, runs, _of_trials(disk, course, record, trial_jobs))
 
 
 def _of_trials(
-    course: Course,
-    record: Record,
-    jobs: Jobs,
-    disk: Disk,
-    *,
-    beside: StoredCheckpoints | None = None,
-    own_bytes: int = 0,
+    disk: Disk, course: Course, record: Record, jobs: Jobs, beside: StoredCheckpoints | None = None
 ) -> StoredCheckpoints:
-    return StoredCheckpoints(
-        course.search.folder,
-        "search",
-        record,
-        jobs.likeliest_first,
-        choice=BestTrials(course.search.config.search.keep_best),
-        budget_bytes=disk.budget.num_bytes,
-        checkpoint_bytes=disk.need.checkpoint_bytes,
-        beside=beside,
-        own_bytes=own_bytes,
-    )
+    best_trials = BestTrials(course.search.config.search.keep_best)
+    return StoredCheckpoints(disk, "search", record, jobs.likeliest_first, best_trials, beside)
 
 
 def _of_runs(
+    disk: Disk,
     course: Course,
     record: Record,
     runs: Record,
-    disk: Disk,
-    *,
     beside: StoredCheckpoints | None = None,
-    own_bytes: int = 0,
 ) -> StoredCheckpoints:
-    config = course.search.config
+    asked, seed = course.search.config.search, course.search.config.train.seed
     best_runs = BestRuns(
-        record,
-        runs,
-        top=config.search.confirm_top,
-        num_seeds=config.search.confirm_seeds,
-        seed=config.train.seed,
+        record, runs, top=asked.confirm_top, num_seeds=asked.confirm_seeds, seed=seed
     )
-    return StoredCheckpoints(
-        course.search.folder,
-        "confirm",
-        runs,
-        sorted,  # every run goes on once a slot is free, the earliest first
-        choice=best_runs,
-        budget_bytes=disk.budget.num_bytes,
-        checkpoint_bytes=disk.need.checkpoint_bytes,
-        beside=beside,
-        own_bytes=own_bytes,
-    )
+    # Every run goes on once a slot is free, the earliest first.
+    return StoredCheckpoints(disk, "confirm", runs, sorted, best_runs, beside)

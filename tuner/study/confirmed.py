@@ -34,10 +34,11 @@ class Confirmed:
         """Sample standard deviation over the seeds; None for a single one."""
         return stdev(self.scores) if len(self.scores) > 1 else None
 
-    def best_run(self, direction: str) -> TrialRecord:
-        """The run with the best score, the earliest of equals."""
-        best = max(self.scores) if direction == "maximize" else min(self.scores)
-        return self.runs[self.scores.index(best)]
+    def best_first(self, direction: str) -> list[TrialRecord]:
+        """The runs, the one with the best score first, of equals the earliest."""
+        sign = -1 if direction == "maximize" else 1
+        places = sorted(range(len(self.runs)), key=lambda place: sign * self.scores[place])
+        return [self.runs[place] for place in places]
 
 
 def confirmed_trials(record: Record, runs: Record) -> list[int]:

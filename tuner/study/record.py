@@ -22,6 +22,7 @@ from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tuner.errors import StudyError
+from tuner.files import is_disk_error
 from tuner.settings.checks import LARGEST_SEED
 from tuner.settings.space import ChoiceSpec, FloatSpec, IntSpec, ParameterSpec, spec_to_plain
 from tuner.study.identity import begin_study, check_name, find_study
@@ -140,8 +141,9 @@ class Record:
             data_changes: Tells how the images differ from those it was made for, if they do.
 
         Raises:
-            StudyError: The record was made for another metric, space, data or settings, or it is
-                damaged.
+            StudyError: The record was made for another metric, space, data or settings, it is
+                damaged, or this user may not read and write it.
+            OSError: A disk fails.
         """
         identity = {
             "metric": metric,
@@ -310,6 +312,13 @@ def _open_journal(path: Path) -> tuple[EventJournal, JournalStorage]:
     try:
         journal = EventJournal(path)
         return journal, JournalStorage(journal)
+    except OSError as error:
+        if is_disk_error(error):
+            raise
+        raise StudyError(
+            f"{path}: cannot be opened ({error.strerror}); "
+            "use name=… or resume=never for a new search"
+        ) from error
     except (ValueError, TypeError, LookupError) as error:
         raise StudyError(
             f"{path}: damaged ({error!r}); use name=… or resume=never for a new search"

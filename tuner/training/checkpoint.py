@@ -2,8 +2,8 @@
 
 import hashlib
 import io
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tuner.errors import CheckpointError
-from tuner.files import not_written, remove_left_overs, replacing, write_bytes
+from tuner.files import is_disk_error, not_written, remove_left_overs, replacing, write_bytes
 from tuner.planning.disk import NEWEST_KEPT
 from tuner.training.memory import is_out_of_memory
 
@@ -39,7 +39,8 @@ class CheckpointFolder:
         Files of more `samples_seen` go too: the run went back behind them.
 
         Raises:
-            CheckpointError: It cannot be written; the files before it are as they were.
+            CheckpointError: It cannot be written, and the files before it are as they were; or
+                one of these cannot be removed.
         """
         path = self.path(samples_seen)
         buffer = io.BytesIO()
@@ -116,16 +117,38 @@ class CheckpointFolder:
         return found
 
     def remove(self, samples_seen: int) -> None:
-        """Remove a checkpoint, where it is there."""
-        self.path(samples_seen).unlink(missing_ok=True)
+        """Remove a checkpoint, where it is there.
+
+        Raises:
+            CheckpointError: It cannot be removed: it is another user's, say.
+            OSError: A disk fails.
+        """
+        path = self.path(samples_seen)
+        with self._removing(path.name):
+            path.unlink(missing_ok=True)
 
     def remove_left_overs(self) -> None:
-        """Remove what a process left that was killed while it wrote."""
-        remove_left_overs(self.folder)
+        """Remove what a process left that was killed while it wrote.
+
+        Raises:
+            CheckpointError: As `remove` does; OSError, too.
+        """
+        with self._removing("a file that was left half written"):
+            remove_left_overs(self.folder)
 
     def path(self, samples_seen: int) -> Path:
         """Return where the checkpoint of `samples_seen` lies."""
         return self.folder / f"{samples_seen:09d}.pt"
+
+    @contextmanager
+    def _removing(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if is_disk_error(error):
+                raise
+            problem = not_written(self.folder, f"{what} cannot be removed", error)
+            raise CheckpointError(problem) from error
 
     def _prune(self, newest: int, keep: Collection[int]) -> None:
         past = [samples_seen for samples_seen in self.saved() if samples_seen <= newest]

@@ -38,6 +38,11 @@ def test_slots_the_best_and_confirm_runs_are_the_least() -> None:
     assert replace(NEED, confirm_runs=0, trials=9999).least == 2 * 4 + 2
 
 
+def test_a_stage_needs_its_slots_and_what_it_hands_over() -> None:
+    assert NEED.stage_bytes("search") == (2 * 4 + 2) * 71_000_000
+    assert NEED.stage_bytes("confirm") == (2 * 4 + 4) * 71_000_000
+
+
 def test_what_waits_is_the_most() -> None:
     assert NEED.most_bytes == (2 * 4 + 20 * 3 + 4) * 71_000_000
     assert replace(NEED, can_wait=False).most_bytes == (2 * 4 + 5 + 4) * 71_000_000

@@ -139,6 +139,26 @@ def test_of_each_configuration_the_best_run_is_kept_and_whatever_the_budget_wher
     assert kept(confirm) == ([5, 6, 0], set())
 
 
+def test_what_an_earlier_start_left_waiting_may_make_its_configuration_win(tmp_path: Path) -> None:
+    confirm = Confirm(tmp_path)
+    trained(confirm, {8: (0.6, 0.7)})
+    assert confirm.next_job().settings["optim.lr"] == 0.2
+    for score in (0.8, 0.9):
+        confirm.add_trial(score)
+    confirm.start()  # 0.2 and 0.3 are no longer among the best two
+    assert kept(confirm) == ([1, 0], {1, 0})
+    trained(confirm, {9: (0.9,)})
+    assert kept(confirm) == ([2, 1], {2})
+
+
+def test_where_the_checkpoint_of_the_best_run_went_that_of_the_next_is_kept(tmp_path: Path) -> None:
+    confirm = Confirm(tmp_path, top=1, num_seeds=3)
+    trained(confirm, {8: (0.5,), 9: (0.7,), 10: (0.6,)})
+    assert kept(confirm) == ([1], {1})
+    assert kept(confirm, lost=[1]) == ([2], {2})
+    assert kept(confirm, lost=[0, 1, 2]) == ([], set())
+
+
 def test_where_a_run_failed_its_configuration_is_kept_last(tmp_path: Path) -> None:
     confirm = Confirm(tmp_path, max_failures=0)
     trained(confirm, {8: (0.9, 0.1)})
@@ -157,12 +177,12 @@ def trained(confirm: Confirm, scores: dict[int, tuple[float, ...]]) -> None:
             confirm.jobs.report(job, {"samples_seen": FULL, "top1": top1})
 
 
-def kept(confirm: Confirm) -> tuple[list[int], set[int]]:
+def kept(confirm: Confirm, lost: Sequence[int] = ()) -> tuple[list[int], set[int]]:
     """Return the runs that keep a checkpoint, and those that do whatever the budget."""
     top, num_seeds = confirm.asked["top"], confirm.asked["num_seeds"]
     choice = BestRuns(confirm.record, confirm.runs, top=top, num_seeds=num_seeds, seed=SEED)
     held = [hold(confirm.runs, run.number, {FULL: 1}) for run in confirm.runs.trials]
-    ended = [each for each in held if each.has_ended]
+    ended = [each for each in held if each.has_ended and each.trial_number not in lost]
     return [each.trial_number for each in choice.ranked(ended)], choice.firm(ended, [])
 
 

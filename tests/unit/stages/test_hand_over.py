@@ -192,6 +192,36 @@ def test_weights_of_the_winner_before_are_never_taken_for_those_of_the_next(ende
         assert not (folder / "best" / "model.safetensors").exists()
 
 
+def test_where_the_best_run_lost_its_checkpoint_the_next_best_of_the_winner_is_handed_over(
+    ended: Ended, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended.confirm(2, 0.5, 0.75, 0.625)
+    ended.confirm(1, 0.25)
+    folder = ended.course.search.folder
+    lost, chosen = (folder / "confirm" / each / "000000100.pt" for each in ("0001", "0002"))
+    lost.unlink()
+    for _ in range(2):  # the same command again, too, and it needs no checkpoint
+        winner = ended.hand_over()
+        assert (winner.trial.number, winner.run.number) == (2, 2)
+        assert weights_in(folder) == 0.625
+        assert capsys.readouterr().out == (
+            "confirm   trial 2 did best on seed 2, whose checkpoint is gone: that of seed 3 is "
+            "handed over\n"
+        )
+        best = read_yaml(folder / "best.yaml")
+        assert (best["result"]["top1"], best["settings"]["train"]["seed"]) == (0.625, 3)
+        assert best["confirmed"]["scores"] == [0.5, 0.75, 0.625]
+        chosen.unlink(missing_ok=True)
+
+
+def test_a_best_run_that_is_handed_over_needs_no_checkpoint(ended: Ended) -> None:
+    ended.confirm(2, 0.5, 0.75)
+    ended.hand_over()
+    (ended.course.search.folder / "confirm" / "0001" / "000000100.pt").unlink()
+    assert ended.hand_over().run.number == 1
+    assert weights_in(ended.course.search.folder) == 0.75
+
+
 TIMES = {"prepare": 1.2, "measure": 10.0, "search": 100.4, "confirm": 50.0, "hand over": 0.1}
 
 

@@ -12,7 +12,8 @@ from tuner.search_logic.confirm import confirm_jobs, confirm_points
 from tuner.search_logic.jobs import GO, Job, Jobs
 from tuner.search_logic.keeping import BestTrials
 from tuner.stages.course import Course
-from tuner.stages.hand_over import choose
+from tuner.stages.disk import Disk, look_at_disk
+from tuner.stages.hand_over import find_winners
 from tuner.stages.stored import StoredCheckpoints, confirm_checkpoints, search_checkpoints
 from tuner.stages.train import open_jobs
 from tuner.study.confirmed import confirmed
@@ -67,15 +68,12 @@ def search_stage(course: Course, record: Record, budget_bytes: int | None = None
     jobs = open_jobs(course.search, record, 100)
     stored = search_checkpoints(course, record, jobs)
     if budget_bytes is not None:
-        stored = StoredCheckpoints(
-            course.search.folder,
-            "search",
-            record,
-            jobs.likeliest_first,
-            choice=BestTrials(1),
-            budget_bytes=budget_bytes,
-            checkpoint_bytes=SIZE,
+        looked_at = look_at_disk(course.search, course.plan, course.work)
+        disk = Disk(
+            replace(looked_at.budget, asked_gb=budget_bytes / 1e9),
+            replace(looked_at.need, checkpoint_bytes=SIZE),
         )
+        stored = StoredCheckpoints(disk, "search", record, jobs.likeliest_first, BestTrials(1))
     return Stage(course, record, jobs, stored, "search")
 
 
@@ -251,7 +249,8 @@ def test_the_budget_binds_confirm_runs_of_earlier_extensions_too(course_of: Open
             runs.train(runs.take(), {900: top1 + num_trials / 100})
         sizes = (each.stat().st_size for each in course.search.folder.rglob("*.pt"))
         assert sum(sizes) <= 11_200_000
-        winner = choose(course.search, record, runs.record, confirmed(record, runs.record))
+        ranking = confirmed(record, runs.record)
+        winner = find_winners(course.search, record, runs.record, ranking)[0]
         assert winner.confirmed is not None
         assert CheckpointFolder(winner.checkpoints, pytest.fail).saved() == [900]
     # The best run of each configuration is there, but for the least good one.
@@ -274,6 +273,21 @@ def test_every_configuration_keeps_the_best_of_its_best_complete_run(course_of: 
     assert again.saved(range(4)) == [[], [300], [300], []]
 
 
+def test_a_run_is_kept_beside_a_better_one_of_its_configuration_whose_checkpoint_went(
+    course_of: OpenCourse,
+) -> None:
+    course = course_of("search.scheduler=none", "search.trials=1")
+    trials = search_stage(course, record_of(course))
+    trials.train(trials.take(), {900: 0.5})
+    runs = confirm_stage(course, trials.record)
+    runs.train(runs.take(), {900: 0.6})
+    runs.files(0).remove(900)
+    again = confirm_stage(course, trials.record, num_seeds=3)
+    again.train(again.take(), {900: 0.4})
+    again.train(again.take(), {900: 0.5})
+    assert again.saved(range(3)) == [[], [], [900]]
+
+
 @pytest.mark.parametrize("is_confirmed", [None, False, True])
 def test_the_weights_that_are_handed_over_are_there(
     course_of: OpenCourse, is_confirmed: bool | None
@@ -291,6 +305,6 @@ def test_the_weights_that_are_handed_over_are_there(
             runs.jobs.fail(runs.take(), "diverged")
     record = runs.record if runs else None
     ranking = confirmed(trials.record, record) if record else []
-    winner = choose(course.search, trials.record, record, ranking)
+    winner = find_winners(course.search, trials.record, record, ranking)[0]
     assert (winner.confirmed is not None) is bool(is_confirmed)
     assert CheckpointFolder(winner.checkpoints, pytest.fail).saved() == [300]

@@ -15,12 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.search_logic.conftest import RUNGS, Search
-from tuner.planning.disk import AT_REST, AT_WORK, DiskNeed
+from tuner.planning.disk import AT_REST, AT_WORK, DiskBudget, DiskNeed
 from tuner.reporting.live import LiveView
 from tuner.search_logic.confirm import BestRuns, confirm_jobs, confirm_points
 from tuner.search_logic.jobs import END, HOPELESS, STOP, Job, NoJob, Scheduler
 from tuner.search_logic.keeping import BestTrials, Choice, Order
 from tuner.stages.clock import StageClock
+from tuner.stages.disk import Disk
 from tuner.stages.follow import FollowedJobs
 from tuner.stages.stored import StoredCheckpoints
 from tuner.study.confirmed import confirmed
@@ -172,10 +173,9 @@ class Played:
         trials = ("search", record, jobs.likeliest_first, BestTrials(KEEP_BEST))
         runs = ("confirm", self.runs, sorted, best_runs)
         if stage == "search":
-            beside = self._stored(*runs) if self.runs.trials else None
-            stored = self._stored(*trials, beside, self.need.search_bytes)
+            stored = self._stored(*trials, self._stored(*runs) if self.runs.trials else None)
         else:
-            stored = self._stored(*runs, self._stored(*trials), self.need.confirm_bytes)
+            stored = self._stored(*runs, self._stored(*trials))
             points = confirm_points(record, top=top, num_seeds=num_seeds, seed=0)
             record = self.runs
             jobs = confirm_jobs(record, points, total_samples=RUNGS[-1], max_failures=1)
@@ -189,19 +189,11 @@ class Played:
         likeliest_first: Order,
         choice: Choice,
         beside: StoredCheckpoints | None = None,
-        own_bytes: int = 0,
     ) -> StoredCheckpoints:
+        budget = DiskBudget(self.search.folder, self.budget_bytes / 1e9, 0, 0)
+        disk = Disk(budget, self.need)
         return MortalStored(
-            self._may_be_killed,
-            self.search.folder,
-            stage,
-            record,
-            likeliest_first,
-            choice=choice,
-            budget_bytes=self.budget_bytes,
-            checkpoint_bytes=SIZE,
-            beside=beside,
-            own_bytes=own_bytes,
+            self._may_be_killed, disk, stage, record, likeliest_first, choice, beside
         )
 
     def _play_on(self) -> None:
@@ -284,7 +276,7 @@ def check_best(played: Played) -> None:
             saved = played.files(best.number).saved()
             assert report["samples_seen"] in saved or saved[-1] > best.samples_seen
     for first in confirmed(record, played.runs)[:1]:
-        run = first.best_run(record.direction)
+        run = first.best_first(record.direction)[0]
         report = played.runs.best_report(run.number)
         assert report
         assert played.files(run.number, "confirm").saved() == [report["samples_seen"]]

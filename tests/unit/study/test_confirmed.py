@@ -160,7 +160,7 @@ def test_the_best_run_is_the_earliest_of_the_best(
     for each, score in ((1, 0.2), (2, 0.9), (3, 0.2), (4, 0.9)):
         search.run(0, each, score)
     (found,) = confirmed(search.record, search.runs)
-    assert found.best_run(direction).settings["train.seed"] == seed
+    assert found.best_first(direction)[0].settings["train.seed"] == seed
 
 
 def test_it_is_described_in_plain_values(tmp_path: Path) -> None:

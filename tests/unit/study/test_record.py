@@ -266,6 +266,24 @@ def test_a_damaged_journal_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == damaged
 
 
+def test_a_journal_that_this_user_may_not_open_is_told_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / JOURNAL_NAME
+    path.mkdir()  # root may open every file
+    with pytest.raises(StudyError) as caught:
+        open_record(tmp_path)
+    assert caught.value.problems == (
+        f"{path}: cannot be opened (Is a directory); use name=… or resume=never for a new search",
+    )
+
+
+def test_a_disk_that_fails_as_a_journal_is_opened_stays_its_own_error(
+    small_disk: SmallDisk,
+) -> None:
+    small_disk.make_read_only()
+    with pytest.raises(OSError, match="Read-only file system"):
+        open_record(small_disk.path)
+
+
 @contextmanager
 def largest_file(size_bytes: int) -> Iterator[None]:
     """The kernel refuses to let any file grow beyond `size_bytes`, as on a full disk."""

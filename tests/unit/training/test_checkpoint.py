@@ -271,6 +271,37 @@ def test_a_full_disk_leaves_the_checkpoints_and_no_half_one(small_disk: SmallDis
     assert folder.saved() == [1, 2]
 
 
+def test_a_file_that_cannot_be_removed_is_told(tmp_path: Path) -> None:
+    folder = Told().folder(tmp_path / "0007")
+    folder.path(1).mkdir(parents=True)  # stands for a file of another user: root may remove those
+    told = f"{tmp_path}/0007: 000000001.pt cannot be removed (Is a directory, N MB free); mend that"
+    with pytest.raises(CheckpointError) as caught:
+        folder.remove(1)
+    assert re.sub(r"[\d,]+ MB", "N MB", str(caught.value)) == told
+    folder.save(payload(2), 2)
+    with pytest.raises(CheckpointError) as caught:
+        folder.save(payload(3), 3)
+    assert re.sub(r"[\d,]+ MB", "N MB", str(caught.value)) == told
+    assert folder.saved() == [1, 2, 3]
+    (folder.folder / ".000000001.pt.4242.tmp").mkdir()
+    with pytest.raises(CheckpointError) as caught:
+        folder.remove_left_overs()
+    assert re.sub(r"[\d,]+ MB", "N MB", str(caught.value)) == (
+        f"{tmp_path}/0007: a file that was left half written cannot be removed (Is a directory, "
+        "N MB free); mend that"
+    )
+
+
+def test_a_disk_that_fails_where_a_file_is_removed_stays_its_own_error(
+    small_disk: SmallDisk,
+) -> None:
+    folder = Told().folder(small_disk.path)
+    folder.save(payload(1), 1)
+    small_disk.make_read_only()
+    with pytest.raises(OSError, match="Read-only file system"):
+        folder.remove(1)
+
+
 def test_what_a_killed_process_left_is_removed_by_the_next_save(tmp_path: Path) -> None:
     (tmp_path / ".000000001.pt.4242.tmp").write_bytes(b"half")
     folder = Told().folder(tmp_path)
