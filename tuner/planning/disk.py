@@ -21,8 +21,8 @@ class DiskNeed:
         slots: Trials side by side.
         trials: Configurations tried.
         keep_best: Trials that keep a checkpoint once they have ended.
-        confirm_runs: Full trainings of the confirm stage; no more runs than these need to keep a
-            checkpoint, those of earlier starts among them, unless some of these still wait.
+        confirm_runs: Full trainings of the confirm stage; no more runs than these ever need to keep
+            a checkpoint, those of earlier starts among them.
         can_wait: Whether trials wait between two rungs.
         checkpoint_bytes: Size of the largest checkpoint.
         held_runs: Checkpoints of confirm runs that are there already.

@@ -68,11 +68,11 @@ class BestRuns:
     def firm(self, ended: Collection[Held], waiting: Collection[Held]) -> set[int]:
         """The best run of each configuration that may win, whatever the runs to come score.
 
-        Those are the configurations that have runs to come, and the best of the others. Runs to
-        come are those of `confirm_points`, and those that wait from an earlier start: their
-        configurations are no longer among the points where better trials came. So these are never
-        more than `confirm_points` has and one for each such run, as each configuration with runs
-        to come lacks one of its own.
+        Those are the best of the configurations that have no run to come, and those that have.
+        Runs to come are those of `confirm_points`, and those that wait from an earlier start, whose
+        configurations better trials have pushed from the points since. With these more may win
+        than `confirm_points` has: of that many the best are taken, and one that wins after all
+        has the checkpoint of the run that made it win.
         """
         points = confirm_points(self.record, top=self.top, num_seeds=self.num_seeds, seed=self.seed)
         if not points:  # the best trial is handed over
@@ -90,8 +90,8 @@ class BestRuns:
             for each in ranking
             if settings_key(trials[each.trial_number].settings) not in to_come
         ]
-        may_win = [each for each in ranking if each not in settled[1:]]
-        return {each.trial_number for each in self._best_of_each(may_win, ended)}
+        may_win = [*settled[:1], *(each for each in ranking if each not in settled)]
+        return {each.trial_number for each in self._best_of_each(may_win[: len(points)], ended)}
 
     def _best_of_each(self, found: Iterable[Confirmed], ended: Iterable[Held]) -> list[Held]:
         held = {each.trial_number: each for each in ended}

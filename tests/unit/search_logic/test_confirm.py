@@ -151,6 +151,23 @@ def test_what_an_earlier_start_left_waiting_may_make_its_configuration_win(tmp_p
     assert kept(confirm) == ([2, 1], {2})
 
 
+def test_of_many_that_may_win_no_more_are_kept_whatever_the_budget_than_runs_are_asked_for(
+    tmp_path: Path,
+) -> None:
+    confirm = Confirm(tmp_path, (0.5,), top=1)
+    trained(confirm, {8: (0.7,)})
+    confirm.next_job()
+    for num_waiting, top1 in ((1, 0.5), (2, 0.6)):
+        confirm.add_trial(0.6 + num_waiting / 10)
+        confirm.start()
+        assert [confirm.next_job().settings["train.seed"] for _ in range(num_waiting)] == (
+            [9] * num_waiting
+        )
+        trained(confirm, {8: (top1,)})
+        confirm.next_job()
+    assert kept(confirm) == ([0, 4, 2], {0, 4})
+
+
 def test_where_the_checkpoint_of_the_best_run_went_that_of_the_next_is_kept(tmp_path: Path) -> None:
     confirm = Confirm(tmp_path, top=1, num_seeds=3)
     trained(confirm, {8: (0.5,), 9: (0.7,), 10: (0.6,)})

@@ -24,7 +24,7 @@ from tuner.stages.clock import StageClock
 from tuner.stages.disk import Disk
 from tuner.stages.follow import FollowedJobs
 from tuner.stages.stored import StoredCheckpoints
-from tuner.study.confirmed import confirmed
+from tuner.study.confirmed import confirmed, confirmed_trials
 from tuner.study.record import Record, TrialRecord
 from tuner.training.checkpoint import CheckpointFolder
 from tuner.trial import checkpoint_folder
@@ -276,10 +276,16 @@ def check_best(played: Played) -> None:
             saved = played.files(best.number).saved()
             assert report["samples_seen"] in saved or saved[-1] > best.samples_seen
     for first in confirmed(record, played.runs)[:1]:
-        run = first.best_first(record.direction)[0]
-        report = played.runs.best_report(run.number)
-        assert report
-        assert played.files(run.number, "confirm").saved() == [report["samples_seen"]]
+        # Many that wait from earlier starts may cost it its best run, until its last one is there.
+        repeated = zip(confirmed_trials(record, played.runs), played.runs.trials, strict=True)
+        states = {run.state for number, run in repeated if number == first.trial_number}
+        reports = {run.number: played.runs.best_report(run.number) or {} for run in first.runs}
+        saved = [
+            number
+            for number, report in reports.items()
+            if played.files(number, "confirm").saved() == [report["samples_seen"]]
+        ]
+        assert len(saved) == 1 or "running" in states
 
 
 def check_all(played: Played) -> None:
