@@ -40,7 +40,7 @@ ARGUMENTS = (
     *("search.max_failures=1000", "search.max_restarts=1000"),
 )
 TIMES = ("seconds", "images_per_s")
-LONGEST_START_S = 22.0  # a driver is killed within this time of its start
+LONGEST_START_S = 30.0  # a driver is killed within this time of its start
 GONE_WITHIN_S = 15.0
 KILLED_AFTER_S = {"trial": (0.1, 3.0), "raylet": (0.1, 5.0), "gcs": (0.0, 5.0)}
 
