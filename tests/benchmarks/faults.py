@@ -216,11 +216,14 @@ class Tally:
     def see_gone(self, processes: list[psutil.Process], folders: list[Path]) -> None:
         """Wait until the processes and folders are gone; it is a problem if they stay."""
         started = time.monotonic()
-        left: list[Any] = psutil.wait_procs(processes, timeout=GONE_WITHIN_S)[1]
-        while time.monotonic() < started + GONE_WITHIN_S and any(map(Path.exists, folders)):
+        left: list[Any] = []
+        while time.monotonic() < started + GONE_WITHIN_S:
+            left = [process for process in processes if lives(process)]
+            left += [folder for folder in folders if folder.exists()]
+            if not left:
+                break
             time.sleep(0.02)
         self.gone_after_s.append(time.monotonic() - started)
-        left += [folder for folder in folders if folder.exists()]
         if left:
             self.problems.append(f"left: {left}")
 
@@ -301,6 +304,14 @@ def descendants(process: psutil.Process) -> list[psutil.Process]:
         return list(process.children(recursive=True))
     except psutil.NoSuchProcess:
         return []
+
+
+def lives(process: psutil.Process) -> bool:
+    """Say whether a process has not ended; one whose end nobody has heard of has."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def session_folders(search: Search) -> list[Path]:
