@@ -18,7 +18,7 @@ from tuner.planning.machine import Gpu, Machine
 from tuner.planning.resources import Plan
 from tuner.probe import measure_speed
 from tuner.raytune import measure
-from tuner.raytune.engine import RaySession, descendants, ray_session
+from tuner.raytune.engine import RaySession, ray_session
 from tuner.raytune.measure import Probes, probes
 from tuner.settings.config import Config
 from tuner.stages import measure as stage
@@ -81,7 +81,8 @@ def context(image_folder: Path, tmp_path: Path) -> dict[str, Any]:
 
 def running(words: str) -> set[psutil.Process]:
     """Return the processes below this one that have these words in their command."""
-    return {each for each in descendants() if words in " ".join(each.cmdline())}
+    below = psutil.Process().children(recursive=True)
+    return {each for each in below if words in " ".join(each.cmdline())}
 
 
 def is_left(pid: int) -> bool:

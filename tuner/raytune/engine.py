@@ -18,8 +18,9 @@ from tuner.errors import ResourceError, StoppedError, say_error
 from tuner.files import free_text, is_disk_error
 from tuner.planning.machine import Machine
 from tuner.planning.resources import Plan
+from tuner.raytune.environment import environment
 from tuner.raytune.interrupts import Interrupts, leave
-from tuner.raytune.processes import environment, subreaper
+from tuner.raytune.reaper import end_users
 from tuner.raytune.scratch import Scratch, scratch
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from tuner.raytune.trainable import Work
 
 OBJECT_STORE_BYTES = 80 * 2**20  # about Ray's least; a job or a result is a few hundred bytes
-EXIT_TIMEOUT_S = 2  # what is left then is killed: nothing here has anything left to save
 HEAD_CHECK_EVERY_S = 0.25
 
 
@@ -80,7 +80,6 @@ class RaySession:
         self._is_started = False
         self._is_over = threading.Event()
         self._num_fits = 0
-        self._others: set[Any] = set()
 
     def ensure_started(self) -> None:
         """Starts Ray's processes where they do not run yet: 3 s, or 5 s with the dashboard.
@@ -93,7 +92,6 @@ class RaySession:
         import ray
         from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
 
-        self._others = descendants()
         self._is_started = True
         # The session before, in the same process, had another login; Ray remembers it.
         AuthenticationTokenLoader.instance().reset_cache()
@@ -146,16 +144,10 @@ class RaySession:
         self._is_started = False
         self._is_over.set()
         import ray
-        from ray.thirdparty_files import psutil
 
-        started = descendants() - self._others
         ray.shutdown()
-        started |= descendants() - self._others
-        _, alive = psutil.wait_procs(started, timeout=EXIT_TIMEOUT_S)
-        for process in alive:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(alive, timeout=EXIT_TIMEOUT_S)
+        # What is left has nothing to save: trials whose node manager died, two of Ray's agents.
+        end_users(self.scratch.folder, self.scratch.ray_folder.parent, but=os.getpid())
 
     def fit(self, desk: "JobDesk", trainable: Any, slots: int) -> None:
         """Works off the desk's jobs in one run of Tune, `slots` at a time.
@@ -228,7 +220,6 @@ def ray_session(
         Interrupts() as interrupts,
         scratch(run_folder) as found,
         environment(found.token_path),
-        subreaper(),
     ):
         session = RaySession(machine, found, interrupts, on_dashboard, what_now)
         try:
@@ -371,13 +362,6 @@ def has_ended(process: Any) -> bool:
         return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
-
-
-def descendants() -> set[Any]:
-    """Returns the processes that this one and its children started."""
-    from ray.thirdparty_files import psutil
-
-    return set(psutil.Process().children(recursive=True))
 
 
 def is_news(record: logging.LogRecord) -> bool:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.errors import RunError
+from tuner.errors import RunError, StoppedError
 from tuner.planning.resources import GPU_CONTEXT_BYTES, Plan
 from tuner.raytune.engine import RayLost, RaySession
 from tuner.training.memory import fence_gpu_memory
@@ -169,7 +169,7 @@ def probes(
         is_fenced: Whether each keeps to its share of a card's memory, as a trial does.
 
     Raises:
-        RunError: Ray was lost; `session` can be started again.
+        StoppedError: Ray was lost; `session` can be started again.
     """
     try:
         session.ensure_started()
@@ -185,7 +185,7 @@ def probes(
             started.close()
     except RayLost as loss:
         session.stop()
-        raise RunError(f"ray: lost while measuring, {loss}") from None
+        raise StoppedError(f"ray: lost while measuring, {loss}") from None
 
 
 def answer(ref: Any) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from datetime import date
 from math import ceil, floor, log2
 from typing import Any
 
-from tuner.errors import RunError
+from tuner.errors import RunError, StoppedError
 from tuner.planning.cost import measure_budget_s
 from tuner.planning.gpu_share import trials_per_gpu
 from tuner.planning.resources import Plan
@@ -33,6 +33,9 @@ def measure(course: Course, fingerprint: str, session: RaySession, *, has_trials
     A search that has trials keeps what they were trained with, also where nothing could be measured
     when it began. What is remembered of this machine and these images is not measured again. Where
     nothing can be measured the search goes on without: speed changes no result.
+
+    Raises:
+        StoppedError: Ray was lost more often than `search.max_restarts` allows.
     """
     search = course.search
     if has_trials and (known := speeds_of_run(search.folder)):
@@ -51,12 +54,32 @@ def measure(course: Course, fingerprint: str, session: RaySession, *, has_trials
         return pinned(course, known)
     started = time.monotonic()
     try:
-        known = measure_speeds(course, fingerprint, session)
+        known = measure_again_where_lost(course, fingerprint, session)
+    except StoppedError:
+        raise
     except RunError as error:
         say_under("measure", f"{error}; the settings stay as they are")
         return course
     keep_in_run(search.folder, known)
     return measured(pinned(course, known), known, time.monotonic() - started)
+
+
+def measure_again_where_lost(course: Course, fingerprint: str, session: RaySession) -> Speeds:
+    """Returns what `measure_speeds` does, on a new Ray wherever one was lost.
+
+    Raises:
+        RunError: Nothing can be measured.
+        StoppedError: Ray was lost more often than `search.max_restarts` allows.
+    """
+    num_losses = 0
+    while True:
+        try:
+            return measure_speeds(course, fingerprint, session)
+        except StoppedError as error:
+            num_losses += 1
+            if num_losses > course.search.config.search.max_restarts:
+                raise
+            say_under("measure", f"{error}; measured again")
 
 
 def measured(course: Course, known: Speeds, seconds: float) -> Course:
@@ -92,7 +115,8 @@ def measure_speeds(course: Course, fingerprint: str, session: RaySession) -> Spe
     """Returns the fastest settings, and what a table of all of them says; remembers them.
 
     Raises:
-        RunError: Nothing can be measured, or Ray was lost.
+        RunError: Nothing can be measured.
+        StoppedError: Ray was lost.
     """
     search = course.search
     share = find_gpu_share(course, session) if is_share_open(course) else None

@@ -10,7 +10,7 @@ from ray.tune import TuneError
 from tuner.errors import ResourceError
 from tuner.planning.machine import Machine
 from tuner.raytune.engine import cause_of, killed_for_memory, ray_session
-from tuner.raytune.processes import environment
+from tuner.raytune.environment import environment
 
 MACHINE = Machine(cpus=2, memory_bytes=2**33, shm_free_bytes=2**30, gpus=())
 

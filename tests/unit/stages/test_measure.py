@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.unit.stages.conftest import MACHINE, SPEEDS, OpenCourse, OpenSearch
-from tuner.errors import RunError
+from tuner.errors import RunError, StoppedError
 from tuner.planning.machine import Gpu, Machine
 from tuner.raytune.engine import RaySession
 from tuner.stages import measure as stage
@@ -81,11 +81,24 @@ def test_a_search_goes_on_where_nothing_can_be_measured(
     )
 
 
+def test_a_lost_ray_is_started_again_and_the_speeds_measured_anew(
+    course_of: OpenCourse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    course = course_of("search.max_restarts=1")
+    lost = Measured(monkeypatch, StoppedError("ray: lost while measuring, it died"))
+    with pytest.raises(StoppedError):
+        measure(course, "f00d", SESSION, has_trials=False)
+    assert lost.num_times == 2
+    assert capsys.readouterr().out == (
+        "measure   ray: lost while measuring, it died; measured again\n"
+    )
+
+
 def test_a_search_that_began_without_measured_settings_goes_on_without(
     course_of: OpenCourse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     course = course_of()
-    Measured(monkeypatch, RunError("ray: lost while measuring"))
+    Measured(monkeypatch, RunError("throughput: nothing could be measured"))
     begun = measure(course, "f00d", SESSION, has_trials=False)
     again = Measured(monkeypatch, SPEEDS)
     remember(course.search, course.plan, MACHINE, SPEEDS)  # measured by another search meanwhile

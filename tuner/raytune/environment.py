@@ -1,13 +1,10 @@
-"""What Ray's processes read and inherit from this one."""
+"""What Ray and its processes read from the environment."""
 
-import ctypes
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-PR_SET_CHILD_SUBREAPER = 36
 
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -42,17 +39,3 @@ def environment(token_path: Path) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
-
-
-@contextmanager
-def subreaper() -> Iterator[None]:
-    """Makes orphans ours, so that trials whose node manager died are found and ended too."""
-    if sys.platform != "linux":
-        yield
-        return
-    prctl = ctypes.CDLL(None).prctl
-    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    try:
-        yield
-    finally:
-        prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
