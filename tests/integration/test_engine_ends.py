@@ -132,7 +132,7 @@ def test_the_trial_that_rays_memory_monitor_kills_is_tried_again_and_no_other(
     memory = psutil.virtual_memory()
     free_share = memory.available / memory.total
     monkeypatch.setenv("RAY_memory_usage_threshold", f"{1 - 0.85 * free_share:.4f}")
-    monkeypatch.setenv("RAY_memory_monitor_refresh_ms", "100")
+    monkeypatch.setenv("RAY_memory_monitor_refresh_ms", "1000")
     jobs = ListedJobs([{"bytes_per_report": memory.available // 80}, {}, {}], num_reports=40)
 
     with ray_session(look(), tmp_path) as session:
