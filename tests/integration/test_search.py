@@ -140,32 +140,22 @@ def test_an_interrupt_leaves_no_process_and_says_how_to_go_on(
     again = (*SEARCH, *quick, "name=tiny-2")
     go_on = shlex.join(["python", "-m", "tuner.search", *SEARCH, *quick, "name=tiny-2"])
     stopped = f"stopped, nothing is lost; go on with: {go_on}\n"
-    moments: list[tuple[tuple[str, ...], Callable[[], bool], signal.Signals, int, str]] = [
-        (first, lambda: (folder / "config.yaml").exists(), signal.SIGINT, 130, "interrupted\n"),
-        (again, lambda: num_events_of_search(folder) > 0, signal.SIGTERM, 143, ""),
+    twice, once = (signal.SIGINT, signal.SIGINT), (signal.SIGTERM,)  # the second leaves at once
+    moments: list[tuple[tuple[str, ...], Callable[[], bool], tuple[int, ...], int]] = [
+        (first, lambda: (folder / "config.yaml").exists(), twice, 130),
+        (again, lambda: num_events_of_search(folder) > 0, once, 143),
     ]
-    for arguments, has_come, number, code, more in moments:
+    for arguments, has_come, numbers, code in moments:
         process = command.start("search", *arguments)
         while not has_come():
             assert process.poll() is None, process.communicate()
             time.sleep(0.002)
         others = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(number)
-        _, err = process.communicate(timeout=60)
-        assert (process.returncode, err) == (code, stopped + more)
+        stderr, said = process.stderr, ""
+        assert stderr is not None
+        for number in numbers:
+            process.send_signal(number)
+            said = said or stderr.readline()
+        _, rest = process.communicate(timeout=60)
+        assert (process.returncode, said, rest) == (code, stopped, "")
         assert not psutil.wait_procs(others, timeout=15)[1]
-
-
-def test_a_second_ctrl_c_leaves_at_once_and_without_orphans(command: Command) -> None:
-    process = command.start("search", *SEARCH)
-    assert process.stderr is not None
-    while not [*command.folder.glob("results/*/.ray-*/beats/*")]:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.002)
-    others = psutil.Process(process.pid).children(recursive=True)
-    process.send_signal(signal.SIGINT)
-    assert process.stderr.readline().startswith("stopped, nothing is lost; go on with: ")
-    process.send_signal(signal.SIGINT)
-    _, rest = process.communicate(timeout=60)
-    assert (process.returncode, rest) == (130, "")  # without the last words of an orderly end
-    assert not psutil.wait_procs(others, timeout=15)[1]

@@ -8,14 +8,16 @@ import pytest
 
 from tests.unit.stages.conftest import OpenCourse, record_of, report
 from tuner.errors import ResourceError
-from tuner.raytune.engine import ray_session
+from tuner.raytune.engine import RaySession, ray_session
 from tuner.reporting.live import LiveView
-from tuner.search_logic.jobs import END, GO, STOP, WAIT, Job
+from tuner.search_logic.jobs import END, GO, STOP, WAIT, Job, Jobs
 from tuner.settings.config import Config
 from tuner.stages.clock import StageClock
+from tuner.stages.course import Course
 from tuner.stages.follow import FollowedJobs, counts_text, run_stage, trial_context
 from tuner.stages.stored import search_checkpoints
 from tuner.stages.train import open_jobs
+from tuner.study.record import Record
 
 
 class Followed:
@@ -159,6 +161,20 @@ def test_jobs_of_a_stage_share_plain_values(
     }
 
 
+def run_search(course: Course, session: RaySession, jobs: Jobs, record: Record) -> None:
+    run_stage(
+        course,
+        session,
+        jobs,
+        record,
+        StageClock(record, "search"),
+        search_checkpoints(course, record, jobs),
+        stage="search",
+        rungs=[900],
+        expected_samples=900,
+    )
+
+
 def test_a_stage_that_is_done_starts_no_ray_and_needs_no_room(
     course_of: OpenCourse, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -170,17 +186,7 @@ def test_a_stage_that_is_done_starts_no_ray_and_needs_no_room(
     assert isinstance(job, Job)
     jobs.report(job, report(900, 0.5))
     with ray_session(course.machine, course.search.folder) as session:
-        run_stage(
-            course,
-            session,
-            jobs,
-            record,
-            StageClock(record, "search"),
-            search_checkpoints(course, record, jobs),
-            stage="search",
-            rungs=[900],
-            expected_samples=900,
-        )
+        run_search(course, session, jobs, record)
         assert not (session.scratch.ray_folder / "session_latest").exists()
     assert capsys.readouterr().out == ""
 
@@ -196,17 +202,7 @@ def test_more_slots_than_the_disk_has_room_for_are_refused_before_ray_starts(
         ray_session(course.machine, course.search.folder) as session,
         pytest.raises(ResourceError) as caught,
     ):
-        run_stage(
-            course,
-            session,
-            jobs,
-            record,
-            StageClock(record, "search"),
-            search_checkpoints(course, record, jobs),
-            stage="search",
-            rungs=[900],
-            expected_samples=900,
-        )
+        run_search(course, session, jobs, record)
     assert caught.value.problems == (
         "resources.disk_budget_gb: 0.02 wanted, the search needs 0.026 (34 checkpoints of "
         "0.756 MB, 4 for each of 8 side by side); use at least that or a lower "
