@@ -13,14 +13,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from tuner.data.augment import Augment, stored_size_px
-from tuner.data.generated import ensure_generated
-from tuner.data.loader import Loader
-from tuner.data.prepare import PreparedData, prepare_dataset
-from tuner.data.verify import Progress
+from tuner.data.augment import Augment
+from tuner.data.prepare import PreparedData
+from tuner.images import ClosableSource
 from tuner.settings.config import Config, OptimConfig
 from tuner.training.checkpoint import CheckpointFolder
-from tuner.training.loop import BatchSource, fit
+from tuner.training.feed import BatchSource
+from tuner.training.loop import fit
 from tuner.training.models import build_model
 from tuner.training.optim import build_optimizer
 from tuner.training.plan import Recipe
@@ -39,7 +38,7 @@ class TrainingRun:
     state: TrainState
     recipe: Recipe
     data: PreparedData
-    loader: Loader
+    loader: ClosableSource
     checkpoints: CheckpointFolder
     metric: str
     direction: str
@@ -101,7 +100,7 @@ class TrainingRun:
 def open_run(
     config: Config,
     data: PreparedData,
-    loader: Loader,
+    loader: ClosableSource,
     folder: Path,
     *,
     on_damaged: Callable[[str], None],
@@ -111,7 +110,7 @@ def open_run(
     Args:
         config: All settings.
         data: The images.
-        loader: Reads them; made by `build_loader` from the same settings.
+        loader: Reads them, at the size of the same settings.
         folder: Where checkpoints are and go; it need not exist.
         on_damaged: Told, in one line, of a checkpoint that is passed over.
 
@@ -133,32 +132,6 @@ def open_run(
     )
 
 
-def prepare_images(
-    config: Config,
-    cache_root: Path,
-    *,
-    report_path: Path,
-    num_processes: int,
-    progress: Progress,
-) -> PreparedData:
-    """Returns the images of the settings, each opened once; renders the generated set if needed.
-
-    Raises:
-        DataError: The images cannot be used; one line for each reason.
-    """
-    return prepare_dataset(
-        images_root(config, cache_root, progress),
-        validation_fraction=config.data.validation_fraction,
-        split_seed=config.data.split_seed,
-        limit=config.data.limit,
-        decoder=config.data.decoder,
-        on_bad_image=config.data.on_bad_image,
-        report_path=report_path,
-        num_processes=num_processes,
-        progress=progress,
-    )
-
-
 def short_step_notes(batch_size: int, num_images: int) -> tuple[str, ...]:
     """Returns what there is to say of a batch above the number of training images: one line."""
     if batch_size <= num_images:
@@ -166,25 +139,6 @@ def short_step_notes(batch_size: int, num_images: int) -> tuple[str, ...]:
     return (
         f"train.batch_size: {batch_size} is above the {num_images} training images; "
         "such an epoch is one short step",
-    )
-
-
-def images_root(config: Config, cache_root: Path, progress: Progress | None = None) -> Path:
-    """Returns the folder that image paths are relative to."""
-    if config.data.source == "generated":
-        return ensure_generated(Path(config.data.cache_root or cache_root), progress)
-    assert config.data.root is not None
-    return Path(config.data.root)
-
-
-def build_loader(config: Config, data: PreparedData) -> Loader:
-    """Returns a loader of both splits, at the size that the augmentation cuts from."""
-    return Loader(
-        {"train": data.train, "validation": data.validation},
-        stored_px=stored_size_px(config.augment.crop, config.data.image_size),
-        decoder=config.data.decoder,
-        num_workers=config.loader.num_workers,
-        prefetch_factor=config.loader.prefetch_factor,
     )
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from tuner.assemble import build_loader, build_recipe, build_state
-from tuner.data.loader import Loader
+from tuner.assemble import build_recipe, build_state
 from tuner.data.prepare import PreparedData, load_prepared
+from tuner.images import ClosableSource, build_loader
 from tuner.settings.config import Config
 from tuner.training.ghost_norm import ghost_size
 from tuner.training.memory import release_memory
@@ -69,12 +69,12 @@ class KeptRun:
     def __init__(self) -> None:
         self._keys: tuple[Any, Any, Any] = (None, None, None)
         self._data: PreparedData | None = None
-        self._loader: Loader | None = None
+        self._loader: ClosableSource | None = None
         self._state: TrainState | None = None
 
     def get(
         self, shared: TrialContext, config: Config
-    ) -> tuple[PreparedData, Loader, TrainState, bool]:
+    ) -> tuple[PreparedData, ClosableSource, TrainState, bool]:
         """Returns images, loader and state for these settings; last, if one of the two is new."""
         data_key = (shared.run_folder, shared.images_root)
         loader_key = (data_key, config.data, config.loader, config.augment.crop)
@@ -87,7 +87,9 @@ class KeptRun:
         is_new_loader = self._loader is None or before[1] != loader_key
         if is_new_loader:
             self._end_loader()
-            self._loader = build_loader(config, self._data)
+            self._loader = build_loader(
+                config, self._data, Path(shared.cache_root), device_bytes=shared.device_bytes
+            )
         is_new_state = self._state is None or before[2] != state_key
         if is_new_state:
             self.forget_state()
@@ -107,7 +109,7 @@ class KeptRun:
             release_memory(device)
 
     def close(self) -> None:
-        """Drops all of it and ends the loader's workers."""
+        """Drops all of it and ends the loader."""
         self.forget_state()
         self._end_loader()
         self._data = None

@@ -179,31 +179,43 @@ def open_training(task: Task) -> "TrainingRun":
     import torch
 
     from tuner.assemble import (
-        build_loader,
         check_model,
         open_run,
-        prepare_images,
         short_step_notes,
     )
     from tuner.data.prepare import write_dataset_record
+    from tuner.images import build_loader, decode_images, prepare_images
+    from tuner.planning.decoded import device_cache_bytes
     from tuner.planning.machine import look
     from tuner.reporting.terminal import counting, say
 
     torch.set_num_threads(task.threads)
     check_model(task.config)
+    machine = look()
     with counting("preparing images") as progress:
         data = prepare_images(
             task.config,
             task.cache_root,
             report_path=task.output / "dataset.json",
-            num_processes=int(look().cpus),
+            num_processes=int(machine.cpus),
             progress=progress,
         )
     for note in (*data.notes, *short_step_notes(task.config.train.batch_size, len(data.train))):
         say(note)
     claim_output(task, data.fingerprint)
     write_dataset_record(task.output / "dataset.json", data)
-    loader = build_loader(task.config, data)
+    with counting("decoding") as progress:
+        decode_images(
+            task.config,
+            data,
+            task.cache_root,
+            memory_bytes=machine.memory_bytes,
+            num_processes=int(machine.cpus),
+            progress=progress,
+        )
+    card_bytes = min((gpu.memory_bytes for gpu in machine.gpus), default=0)
+    device_bytes = device_cache_bytes(1.0, card_bytes)
+    loader = build_loader(task.config, data, task.cache_root, device_bytes=device_bytes)
     return open_run(task.config, data, loader, task.output / "checkpoints", on_damaged=say)
 
 
@@ -230,7 +242,7 @@ def train(run: "TrainingRun", task: Task) -> None:
     from tuner.reporting.terminal import training_bar
 
     with (
-        run.loader,
+        closing(run.loader),
         training_bar(run.total_samples, lambda: run.state.samples_seen) as tell,
         closing(run.results(run.total_samples)) as results,
     ):

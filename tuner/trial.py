@@ -13,10 +13,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tuner.assemble import build_loader, open_run
-from tuner.data.loader import Loader
+from tuner.assemble import open_run
 from tuner.data.prepare import PreparedData, load_prepared
+from tuner.images import ClosableSource, build_loader
 from tuner.settings.config import Config
+from tuner.training.feed import BatchSource
 
 BEAT_EVERY_S = 1.0
 
@@ -30,14 +31,18 @@ class TrialContext:
         images_root: Folder that the image paths are relative to.
         config_json: The settings of the space; a job's own go over them.
         threads: Torch threads of each trial.
+        cache_root: Folder where decoded images may lie.
         stage: "search", or "confirm", whose runs are numbered apart.
+        device_bytes: What decoded images may take of the GPU.
     """
 
     run_folder: str
     images_root: str
     config_json: str
     threads: int
+    cache_root: str
     stage: str = "search"
+    device_bytes: int = 0
 
 
 def checkpoint_folder(run_folder: Path, stage: str, number: int) -> Path:
@@ -88,7 +93,7 @@ class BeatingLoader:
     Training and evaluation ask for one when the one before is done: they get on.
     """
 
-    def __init__(self, loader: Loader, beat_path: Path) -> None:
+    def __init__(self, loader: BatchSource, beat_path: Path) -> None:
         self._loader = loader
         self._beat_path = beat_path
         self._beat_at = -BEAT_EVERY_S
@@ -114,20 +119,23 @@ class KeptData:
 
     def __init__(self) -> None:
         self._key: tuple[Any, ...] = ()
-        self._kept: tuple[PreparedData, Loader] | None = None
+        self._kept: tuple[PreparedData, ClosableSource] | None = None
 
-    def get(self, shared: TrialContext, config: Config) -> tuple[PreparedData, Loader]:
+    def get(self, shared: TrialContext, config: Config) -> tuple[PreparedData, ClosableSource]:
         """Returns those of the last job where this one's are the same, else new ones."""
         key = (shared, config.data, config.loader, config.augment.crop)
         if self._kept is None or self._key != key:
             self.close()
             dataset_json = Path(shared.run_folder) / "dataset.json"
             data = load_prepared(dataset_json, Path(shared.images_root))
-            self._key, self._kept = key, (data, build_loader(config, data))
+            loader = build_loader(
+                config, data, Path(shared.cache_root), device_bytes=shared.device_bytes
+            )
+            self._key, self._kept = key, (data, loader)
         return self._kept
 
     def close(self) -> None:
-        """Ends the loader's workers."""
+        """Ends the loader."""
         if self._kept is not None:
             self._kept[1].close()
         self._kept = None

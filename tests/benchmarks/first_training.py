@@ -74,7 +74,11 @@ def train_ours(images: Path, seed: int) -> dict[str, float]:
         )
         started = time.perf_counter()
         run: TrainingRun = open_run(
-            config, data, build_loader(config, data), Path(folder) / "c", on_damaged=print
+            config,
+            data,
+            build_loader(config, data, Path(folder)),
+            Path(folder) / "c",
+            on_damaged=print,
         )
         with closing(run.results(run.total_samples)) as results:
             last = list(results)[-1]

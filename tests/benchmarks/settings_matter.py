@@ -56,7 +56,7 @@ def best_top1(overrides: list[str], folder: Path, name: str) -> float:
         num_processes=2,
         progress=lambda done, total: None,
     )
-    with build_loader(config, data) as loader:
+    with closing(build_loader(config, data, folder)) as loader:
         run = open_run(config, data, loader, folder / name, on_damaged=print)
         with closing(run.results(run.total_samples)) as results:
             return max(result.top1 for result in results)

@@ -13,7 +13,7 @@ import ray
 from ray.thirdparty_files import psutil
 
 from tests.integration.conftest import Command
-from tuner.assemble import prepare_images
+from tuner.images import prepare_images
 from tuner.planning.machine import Gpu, Machine
 from tuner.planning.resources import Plan
 from tuner.probe import measure_speed
@@ -76,7 +76,9 @@ def context(image_folder: Path, tmp_path: Path) -> dict[str, Any]:
         num_processes=1,
         progress=lambda done, total: None,
     )
-    return asdict(TrialContext(str(tmp_path), str(image_folder), config.to_json(), threads=1))
+    return asdict(
+        TrialContext(str(tmp_path), str(image_folder), config.to_json(), 1, str(tmp_path))
+    )
 
 
 def running(words: str) -> set[psutil.Process]:

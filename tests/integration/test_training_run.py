@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from tuner import trial
-from tuner.assemble import build_loader, open_run, prepare_images
+from tuner.assemble import open_run
 from tuner.data.prepare import PreparedData
 from tuner.errors import CheckpointError
+from tuner.images import build_loader, decode_images, prepare_images
 from tuner.settings.config import Config
 from tuner.settings.load import load_space
 from tuner.trial import TrialContext, run_job
@@ -50,6 +51,7 @@ def context(config: Config, tmp_path: Path) -> dict[str, Any]:
             images_root=str(config.data.root),
             config_json=config.to_json(),
             threads=1,
+            cache_root=str(tmp_path),
         )
     )
 
@@ -68,7 +70,15 @@ def weights_of(config: Config, folder: Path) -> str:
     """Train in full and return the SHA-256 of the last checkpoint's weights."""
     folder.mkdir()
     data = prepare(config, folder)
-    with build_loader(config, data) as loader:
+    decode_images(
+        config,
+        data,
+        folder,
+        memory_bytes=2**40,
+        num_processes=1,
+        progress=lambda done, total: None,
+    )
+    with closing(build_loader(config, data, folder)) as loader:
         run = open_run(config, data, loader, folder / "checkpoints", on_damaged=pytest.fail)
         with closing(run.results(run.total_samples)) as results:
             assert [result.reason for result in results] == [None] * 3
@@ -78,13 +88,22 @@ def weights_of(config: Config, folder: Path) -> str:
     return digest.hexdigest()
 
 
-def test_neither_workers_nor_the_decoder_change_a_weight(config: Config, tmp_path: Path) -> None:
+READINGS: list[dict[str, Any]] = [
+    *({"loader.num_workers": num_workers} for num_workers in range(5)),
+    {"data.decoder": "pil"},
+    {"data.cache": "decoded"},
+    {"data.cache": "decoded", "data.decoder": "pil", "loader.num_workers": 2},
+    *(
+        {"loader.num_workers": 2, "loader.prefetch_factor": prefetch_factor}
+        for prefetch_factor in (1, 3, 4)
+    ),
+]
+
+
+def test_however_images_are_read_the_weights_are_the_same(config: Config, tmp_path: Path) -> None:
     digests = {
-        weights_of(
-            config.with_overrides({"loader.num_workers": workers, "data.decoder": decoder}),
-            tmp_path / f"{workers}-{decoder}",
-        )
-        for workers, decoder in [(0, "cv2"), (1, "cv2"), (2, "cv2"), (3, "cv2"), (0, "pil")]
+        weights_of(config.with_overrides({"data.cache": "none"} | reading), tmp_path / str(number))
+        for number, reading in enumerate(READINGS)
     }
     assert len(digests) == 1
 

@@ -11,10 +11,10 @@ from ray.thirdparty_files import psutil
 from torch import Tensor
 
 from tuner import probe
-from tuner.assemble import build_loader, build_state, prepare_images
-from tuner.data.loader import Loader
+from tuner.assemble import build_state
 from tuner.data.prepare import PreparedData
 from tuner.errors import DataError
+from tuner.images import ClosableSource, build_loader, prepare_images
 from tuner.probe import measure_speed
 from tuner.settings.config import Config
 from tuner.training.state import TrainState
@@ -48,20 +48,24 @@ def context(image_folder: Path, tmp_path: Path) -> dict[str, Any]:
         num_processes=1,
         progress=lambda done, total: None,
     )
-    return asdict(TrialContext(str(tmp_path), str(image_folder), config.to_json(), threads=1))
+    return asdict(
+        TrialContext(str(tmp_path), str(image_folder), config.to_json(), 1, str(tmp_path))
+    )
 
 
 class Built:
     """What the measurements have built, oldest first."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.loaders: list[Loader] = []
+        self.loaders: list[ClosableSource] = []
         self.states: list[TrainState] = []
         monkeypatch.setattr("tuner.probe.build_loader", self.build_loader)
         monkeypatch.setattr("tuner.probe.build_state", self.build_state)
 
-    def build_loader(self, config: Config, data: PreparedData) -> Loader:
-        self.loaders.append(build_loader(config, data))
+    def build_loader(
+        self, config: Config, data: PreparedData, cache_root: Path, *, device_bytes: int
+    ) -> ClosableSource:
+        self.loaders.append(build_loader(config, data, cache_root, device_bytes=device_bytes))
         return self.loaders[-1]
 
     def build_state(self, config: Config, num_classes: int) -> TrainState:

@@ -49,7 +49,6 @@ class Loader:
         self._num_workers = num_workers
         self._prefetch_factor = prefetch_factor
         self._timeout_s = timeout_s
-        self._pin_memory = torch.cuda.is_available()
         self._pool = self._start_pool() if num_workers else None
         use_one_thread()
 
@@ -88,7 +87,7 @@ class Loader:
         return (self._read_now(batch_paths) for batch_paths in paths)
 
     def _read_now(self, paths: Sequence[str]) -> torch.Tensor:
-        batch = self._empty_batch(len(paths))
+        batch = empty_batch(len(paths), self._stored_px)
         for row, path in zip(batch.numpy(), paths, strict=True):
             row[:] = read_image(path, stored_px=self._stored_px, decoder=self._decoder)
         return batch
@@ -113,7 +112,7 @@ class Loader:
                 pool.release(chunk)
 
     def _receive(self, pool: WorkerPool, chunks: Sequence[Chunk]) -> torch.Tensor:
-        batch = self._empty_batch(sum(len(chunk.paths) for chunk in chunks))
+        batch = empty_batch(sum(len(chunk.paths) for chunk in chunks), self._stored_px)
         rows, start = batch.numpy(), 0
         for chunk in chunks:
             pool.receive(chunk, rows[start : start + len(chunk.paths)])
@@ -124,10 +123,6 @@ class Loader:
         index = self._indexes[split]
         return [os.path.join(index.root, index.path(position)) for position in positions]
 
-    def _empty_batch(self, num_images: int) -> torch.Tensor:
-        shape = (num_images, self._stored_px, self._stored_px, 3)
-        return torch.empty(shape, dtype=torch.uint8, pin_memory=self._pin_memory)
-
     def _start_pool(self) -> WorkerPool:
         return WorkerPool(
             self._num_workers,
@@ -135,6 +130,12 @@ class Loader:
             decoder=self._decoder,
             timeout_s=self._timeout_s,
         )
+
+
+def empty_batch(num_images: int, stored_px: int) -> torch.Tensor:
+    """Return room for a batch, uint8 (num_images, stored_px, stored_px, 3), pinned beside a GPU."""
+    shape = (num_images, stored_px, stored_px, 3)
+    return torch.empty(shape, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
 
 
 def _even_parts(paths: Sequence[str], num_workers: int) -> Iterator[Sequence[str]]:

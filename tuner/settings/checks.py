@@ -16,7 +16,6 @@ LATER_KEYS = {
     "data.validation_labels": "the csv and list sources",
     "data.mining_labels": "mining",
     "data.test_root": "tuner.predict",
-    "data.cache": "the decoded cache",
     "data.use": "the hand-over on all images",
     "model.weights": "pretrained weights",
     "train.ema_decay": "averaged weights",

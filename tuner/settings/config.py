@@ -64,8 +64,15 @@ class DataConfig(Section):
     on_bad_image: Literal["fail", "skip"] = Field(
         default="fail", description="what an unreadable image does: end the run, or be left out"
     )
+    cache: Literal["auto", "none", "decoded", "device"] = Field(
+        default="auto",
+        description="decoded images: kept on disk, and on the GPU where a quarter of the trial's "
+        "share holds them; auto keeps them where half of the free disk and of memory do",
+    )
     cache_root: Text | None = Field(
-        default=None, description="folder of the generated set; null is <output>/.cache"
+        default=None,
+        description="folder of the generated set, decoded images and remembered speeds; "
+        "null is <output>/.cache",
     )
 
 

@@ -10,7 +10,7 @@ from tuner.settings.config import Config, flatten
 # are is told by their fingerprint, wherever the folder.
 FREE_KEYS = (
     "data.root",
-    "data.cache_root",
+    "data.cache",
     "data.decoder",
     "data.on_bad_image",
     "loader.",

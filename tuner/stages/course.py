@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from tuner.data.prepare import PreparedData
 from tuner.planning.cost import Estimate, Work
+from tuner.planning.decoded import device_cache_bytes
 from tuner.planning.machine import Machine, look
 from tuner.planning.resources import Plan, plan_resources
 from tuner.raytune.engine import OBJECT_STORE_BYTES, Dashboard, OnDashboard, check_address
@@ -40,6 +41,12 @@ class Course:
     def on_dashboard(self) -> OnDashboard:
         """Tells where Ray's dashboard is; None where it is not asked for."""
         return say_dashboard if self.search.config.resources.dashboard else None
+
+    @property
+    def device_cache_bytes(self) -> int:
+        """What decoded images may take of the GPU of a trial; 0 without one."""
+        card_bytes = min((gpu.memory_bytes for gpu in self.machine.gpus), default=0)
+        return device_cache_bytes(self.plan.gpus_per_trial, card_bytes)
 
     def with_images(self, data: PreparedData) -> "Course":
         """The same with the images that are really there."""

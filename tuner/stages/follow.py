@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tuner.assemble import images_root
+from tuner.images import images_root
 from tuner.raytune.engine import RaySession, run_jobs
 from tuner.reporting.live import LiveView
 from tuner.search_logic.jobs import END, GO, STOP, Decision, Job, Jobs, NoJob
@@ -26,7 +26,9 @@ def trial_context(course: Course, config: Config, stage: str) -> dict[str, Any]:
             images_root=str(images_root(config, search.cache_root)),
             config_json=config.to_json(),
             threads=course.plan.threads,
+            cache_root=str(search.cache_root),
             stage=stage,
+            device_bytes=course.device_cache_bytes,
         )
     )
 

@@ -1,7 +1,9 @@
 """Stage prepare: every image opened once, verdicts in `dataset.json`."""
 
-from tuner.assemble import prepare_images, short_step_notes
+from tuner.assemble import short_step_notes
+from tuner.data.augment import stored_size_px
 from tuner.data.prepare import PreparedData
+from tuner.images import decode_images, prepare_images
 from tuner.reporting.terminal import counting, say_under
 from tuner.stages.course import Course
 
@@ -29,4 +31,25 @@ def prepare(course: Course) -> PreparedData:
         *data.notes,
         *short_step_notes(largest, len(data.train)),
     )
+    decode(course, data)
     return data
+
+
+def decode(course: Course, data: PreparedData) -> None:
+    """Decodes the images once for all trials, where there is room, and says so."""
+    search, plan = course.search, course.plan
+    size_px = search.config.data.image_size
+    crops = search.possible_values("augment.crop")
+    crop_of_size = {stored_size_px(crop, size_px): crop for crop in crops}
+    for crop in crop_of_size.values():
+        config = search.config.with_overrides({"augment.crop": crop})
+        with counting("decode") as progress:
+            told = decode_images(
+                config,
+                data,
+                search.cache_root,
+                memory_bytes=course.machine.memory_bytes,
+                num_processes=plan.slots * plan.threads,
+                progress=progress,
+            )
+        say_under("", told)

@@ -2,10 +2,9 @@
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from tuner.data.index import ImageIndex
 from tuner.errors import CheckpointError
 from tuner.files import is_disk_error
 from tuner.training.evaluate import evaluate
+from tuner.training.feed import BatchSource, device_batches
 from tuner.training.memory import keep_freed_memory
 from tuner.training.optim import learning_rate
 from tuner.training.plan import PlannedStep, Recipe, next_report, plan_steps
@@ -28,16 +28,6 @@ from tuner.training.step import Prepare, step_seed, train_step
 # the speed of 128 (resnet8_s2 at 64 px).
 EVALUATION_BATCH_SIZE = {"cpu": 64, "cuda": 256}
 STEPS_PER_CHECK = 50  # how often the device is waited for to see a diverged run
-
-
-class BatchSource(Protocol):
-    """What the loop needs of a loader."""
-
-    def batches(
-        self, split: str, positions: Iterable[NDArray[np.int64]]
-    ) -> Generator[Tensor, None, None]:
-        """Yield one uint8 tensor (n, size, size, 3) on the CPU per array of positions."""
-        ...
 
 
 def fit(
@@ -67,7 +57,7 @@ def fit(
     end = next_report(until_samples - 1, recipe, len(train))
     plan = partial(plan_steps, state.samples_seen, end, train.keys, recipe)
     requests = (step.positions for step in plan())
-    with closing(loader.batches(train.split, requests)) as batches:
+    with closing(device_batches(loader, train.split, requests, state.device)) as batches:
         feed = zip(plan(), batches, strict=False)  # the reader may run ahead of the training
         while state.samples_seen < end:
             try:
@@ -214,7 +204,7 @@ def _evaluation_batches(
     batch_size = EVALUATION_BATCH_SIZE[state.device.type]
     everything = np.arange(len(validation))
     requests = [everything[start:][:batch_size] for start in range(0, len(validation), batch_size)]
-    with closing(loader.batches(validation.split, requests)) as batches:
+    with closing(device_batches(loader, validation.split, requests, state.device)) as batches:
         for positions, images in zip(requests, batches, strict=True):
             labels = to_device(validation.labels[positions], state.device)
             yield partial(_prepare_evaluation, state, recipe, images), labels

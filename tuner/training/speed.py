@@ -9,7 +9,8 @@ from functools import partial
 import torch
 
 from tuner.data.index import ImageIndex
-from tuner.training.loop import BatchSource, set_up_device, take_step
+from tuner.training.feed import BatchSource, device_batches
+from tuner.training.loop import set_up_device, take_step
 from tuner.training.plan import Recipe, plan_steps
 from tuner.training.result import peak_memory_bytes
 from tuner.training.state import TrainState
@@ -50,7 +51,7 @@ def time_steps(
     recipe = replace(recipe, peak_lr=0.0)
     plan = partial(plan_steps, state.samples_seen, sys.maxsize, train.keys, recipe)
     requests = (step.positions for step in plan())
-    with closing(loader.batches(train.split, requests)) as batches:
+    with closing(device_batches(loader, train.split, requests, state.device)) as batches:
         feed = zip(plan(), batches, strict=False)
         for _ in range(warm_up_steps):
             take_step(state, *next(feed), train, recipe)

@@ -10,8 +10,8 @@ import pytest
 
 from tests.unit.stages.conftest import MACHINE, PLAN, OpenSearch, files_in
 from tests.unit.stages.conftest import SPEEDS as MEASURED
-from tuner.assemble import prepare_images
 from tuner.errors import ResourceError
+from tuner.images import prepare_images
 from tuner.planning.cost import START_S, measure_budget_s
 from tuner.planning.machine import Gpu, Machine
 from tuner.planning.resources import Plan

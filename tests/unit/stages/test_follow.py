@@ -157,7 +157,9 @@ def test_jobs_of_a_stage_share_plain_values(
         "run_folder": str(course.search.folder),
         "images_root": str(image_folder),
         "threads": 1,
+        "cache_root": str(course.search.cache_root),
         "stage": stage,
+        "device_bytes": 0,
     }
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from tests.unit.stages.conftest import OpenSearch
-from tuner.assemble import build_loader, checkpoint_bytes, open_run, prepare_images
+from tuner.assemble import checkpoint_bytes, open_run
 from tuner.errors import DataError, SettingsError
+from tuner.images import build_loader, prepare_images
 from tuner.settings.config import Config, flatten
 from tuner.stages.work import count_images, largest_step, plan_work
 
@@ -150,7 +151,7 @@ def test_a_checkpoint_has_at_most_the_size_that_is_planned_and_about_that(
         num_processes=1,
         progress=lambda done, total: None,
     )
-    with build_loader(config, data) as loader:
+    with closing(build_loader(config, data, tmp_path)) as loader:
         run = open_run(config, data, loader, tmp_path / "run", on_damaged=pytest.fail)
         with closing(run.results(run.total_samples)) as results:
             assert math.isfinite([result.validation_loss for result in results][-1])

@@ -1,0 +1,193 @@
+"""From settings to images: where they lie, prepared, decoded once, and read in batches."""
+
+import hashlib
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import cv2
+import numpy as np
+import PIL
+import torch
+from numpy.typing import NDArray
+
+from tuner.data.augment import stored_size_px
+from tuner.data.cache import CacheHeader, DecodedImages, ensure_decoded, holds
+from tuner.data.cached_loader import CachedLoader, DeviceLoader
+from tuner.data.generated import ensure_generated
+from tuner.data.index import ImageIndex
+from tuner.data.loader import Loader
+from tuner.data.prepare import PreparedData, prepare_dataset
+from tuner.data.verify import Progress
+from tuner.files import free_bytes
+from tuner.planning.decoded import why_not_decoded
+from tuner.reporting.terminal import bytes_text
+from tuner.settings.config import Config
+from tuner.training.feed import BatchSource
+
+DECODED = "decoded"  # the folder under the cache's root
+
+
+class ClosableSource(BatchSource, Protocol):
+    """A loader, whatever it reads from."""
+
+    def close(self) -> None:
+        """End its workers and give its memory back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedPlace:
+    """Where the decoded images of a data set belong."""
+
+    path: Path
+    header: CacheHeader
+
+    @property
+    def is_there(self) -> bool:
+        """Whether they have been decoded."""
+        return holds(self.path, self.header)
+
+
+def images_root(config: Config, cache_root: Path, progress: Progress | None = None) -> Path:
+    """Returns the folder that image paths are relative to."""
+    if config.data.source == "generated":
+        return ensure_generated(Path(config.data.cache_root or cache_root), progress)
+    assert config.data.root is not None
+    return Path(config.data.root)
+
+
+def prepare_images(
+    config: Config,
+    cache_root: Path,
+    *,
+    report_path: Path,
+    num_processes: int,
+    progress: Progress,
+) -> PreparedData:
+    """Returns the images of the settings, each opened once; renders the generated set if needed.
+
+    Raises:
+        DataError: The images cannot be used; one line for each reason.
+    """
+    return prepare_dataset(
+        images_root(config, cache_root, progress),
+        validation_fraction=config.data.validation_fraction,
+        split_seed=config.data.split_seed,
+        limit=config.data.limit,
+        decoder=config.data.decoder,
+        on_bad_image=config.data.on_bad_image,
+        report_path=report_path,
+        num_processes=num_processes,
+        progress=progress,
+    )
+
+
+def decode_images(
+    config: Config,
+    data: PreparedData,
+    cache_root: Path,
+    *,
+    memory_bytes: int,
+    num_processes: int,
+    progress: Progress,
+) -> str:
+    """Returns what to say of the decoded cache, which is whole and there where it is used.
+
+    What lies there already is used whatever there is room for.
+
+    Args:
+        config: `data.cache` and what decides the pixels.
+        data: The images.
+        cache_root: Where caches are kept.
+        memory_bytes: Of the machine.
+        num_processes: Processes that decode, threads that check.
+        progress: Told as the work goes on.
+
+    Raises:
+        OSError: The disk is full, or fails.
+        DataError: An image has changed since it was checked.
+    """
+    if config.data.cache == "none":
+        return "images are decoded whenever they are needed (data.cache=none)"
+    place = decoded_place(config, data, cache_root)
+    header = place.header
+    if config.data.cache == "auto" and not place.is_there:
+        refusal = why_not_decoded(
+            header.num_bytes, free_bytes=free_bytes(cache_root), memory_bytes=memory_bytes
+        )
+        if refusal:
+            return f"images are decoded whenever they are needed: decoded {refusal}"
+
+    def decode(chunks: Sequence[NDArray[np.int64]]) -> Generator[NDArray[np.uint8], None, None]:
+        with read_originals(config, {"all": joined(data)}, num_workers=num_processes) as loader:
+            yield from (batch.numpy() for batch in loader.batches("all", chunks))
+
+    num_decoded = ensure_decoded(
+        place.path, header, decode, num_threads=num_processes, progress=progress
+    )
+    of = "" if num_decoded == header.num_images else f" of {header.num_images}"
+    done = f"{num_decoded}{of} images decoded" if num_decoded else "images decoded before"
+    return f"{done}, {header.stored_px} px, {bytes_text(header.num_bytes)} in {place.path.parent}"
+
+
+def decoded_place(config: Config, data: PreparedData, cache_root: Path) -> DecodedPlace:
+    """Returns where the images belong, decoded at the size that the augmentation cuts from."""
+    stored_px = stored_size_px(config.augment.crop, config.data.image_size)
+    content = (
+        f"{data.fingerprint}, {stored_px} px, {config.data.decoder}, "
+        f"opencv {cv2.__version__}, pillow {PIL.__version__}"
+    )
+    header = CacheHeader(content, len(data.train) + len(data.validation), stored_px)
+    name = hashlib.sha256(header.to_bytes()).hexdigest()[:16]
+    return DecodedPlace(cache_root / DECODED / f"{name}.pixels", header)
+
+
+def joined(data: PreparedData) -> ImageIndex:
+    """Returns the images of both splits as one list, training first, as the cache holds them."""
+    paths = [*data.train.paths(), *data.validation.paths()]
+    labels = [*data.train.labels.tolist(), *data.validation.labels.tolist()]
+    return ImageIndex.from_paths("all", data.train.root, data.train.classes, paths, labels)
+
+
+def build_loader(
+    config: Config, data: PreparedData, cache_root: Path, *, device_bytes: int = 0
+) -> ClosableSource:
+    """Returns a loader of both splits, at the size that the augmentation cuts from.
+
+    It reads what is decoded where that is there, which changes no pixel.
+
+    Args:
+        config: All settings.
+        data: The images.
+        cache_root: Where caches are kept.
+        device_bytes: What decoded images may take of the GPU.
+    """
+    place = decoded_place(config, data, cache_root)
+    if config.data.cache == "none" or not place.is_there:
+        return read_originals(
+            config,
+            {"train": data.train, "validation": data.validation},
+            num_workers=config.loader.num_workers,
+        )
+    images = DecodedImages(place.path, place.header)
+    first_rows = {"train": 0, "validation": len(data.train)}
+    is_wanted = config.data.cache in ("auto", "device")
+    if is_wanted and place.header.num_bytes <= device_bytes and torch.cuda.is_available():
+        try:
+            return DeviceLoader(images, first_rows, torch.device("cuda"))
+        except torch.OutOfMemoryError:
+            pass  # the card is shared with somebody who does not keep to a share
+    return CachedLoader(images, first_rows)
+
+
+def read_originals(config: Config, indexes: dict[str, ImageIndex], *, num_workers: int) -> Loader:
+    """Returns a loader that decodes the files themselves."""
+    return Loader(
+        indexes,
+        stored_px=stored_size_px(config.augment.crop, config.data.image_size),
+        decoder=config.data.decoder,
+        num_workers=num_workers,
+        prefetch_factor=config.loader.prefetch_factor,
+    )
