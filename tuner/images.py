@@ -144,6 +144,11 @@ def decoded_place(config: Config, data: PreparedData, cache_root: Path) -> Decod
     return DecodedPlace(cache_root / DECODED / f"{name}.pixels", header)
 
 
+def is_decoded(config: Config, data: PreparedData, cache_root: Path) -> bool:
+    """Returns whether `build_loader` finds the images decoded."""
+    return config.data.cache != "none" and decoded_place(config, data, cache_root).is_there
+
+
 def joined(data: PreparedData) -> ImageIndex:
     """Returns the images of both splits as one list, training first, as the cache holds them."""
     paths = [*data.train.paths(), *data.validation.paths()]
@@ -164,13 +169,13 @@ def build_loader(
         cache_root: Where caches are kept.
         device_bytes: What decoded images may take of the GPU.
     """
-    place = decoded_place(config, data, cache_root)
-    if config.data.cache == "none" or not place.is_there:
+    if not is_decoded(config, data, cache_root):
         return read_originals(
             config,
             {"train": data.train, "validation": data.validation},
             num_workers=config.loader.num_workers,
         )
+    place = decoded_place(config, data, cache_root)
     images = DecodedImages(place.path, place.header)
     first_rows = {"train": 0, "validation": len(data.train)}
     is_wanted = config.data.cache in ("auto", "device")

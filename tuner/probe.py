@@ -1,21 +1,27 @@
 """What a process of the measure stage does: train for a moment and say how fast that was."""
 
-from collections.abc import Mapping
+from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from tuner.assemble import build_recipe, build_state
 from tuner.data.prepare import PreparedData, load_prepared
 from tuner.images import ClosableSource, build_loader
+from tuner.planning.throughput import IMAGES_FROM
 from tuner.settings.config import Config
+from tuner.training.feed import BatchSource
 from tuner.training.ghost_norm import ghost_size
 from tuner.training.memory import release_memory
 from tuner.training.speed import time_steps
 from tuner.training.state import TrainState
 from tuner.training.step import micro_batch_size
 from tuner.trial import TrialContext
+
+HOST = torch.device("cpu")
 
 
 def measure_speed(
@@ -24,7 +30,8 @@ def measure_speed(
     """Returns the speed of training with these settings, as plain values.
 
     Args:
-        settings: Go over those of the context, by dotted key.
+        settings: Go over those of the context, by dotted key. `IMAGES_FROM` among them says where
+            the images are beforehand: "host", "device", or "loader", as in training.
         seconds: Whole steps are timed until they have passed, after one to warm up what is new;
             0 is one step, warm or not.
         context: `dataclasses.asdict` of the `TrialContext` that the search's trials will get.
@@ -39,12 +46,17 @@ def measure_speed(
     """
     shared = TrialContext(**context)
     torch.set_num_threads(shared.threads)
+    settings = dict(settings)
+    images_from = settings.pop(IMAGES_FROM, "loader")
     config = Config.from_json(shared.config_json).with_overrides(settings)
     data, loader, state, is_new = KEPT.get(shared, config)
+    source: BatchSource = loader
+    if images_from != "loader":
+        source = HeldBatches(loader, state.device if images_from == "device" else HOST)
     try:
         speed = time_steps(
             state,
-            loader=loader,
+            loader=source,
             train=data.train,
             recipe=build_recipe(config, len(data.train)),
             seconds=seconds,
@@ -61,6 +73,25 @@ def measure_speed(
         "peak_memory_bytes": speed.peak_memory_bytes,
         "micro_batch_size": state.micro_batch_size,
     }
+
+
+class HeldBatches:
+    """Batches that are read once and given again and again: reading them costs nothing more."""
+
+    def __init__(self, source: BatchSource, device: torch.device) -> None:
+        self._source = source
+        self._device = device
+        self._held: dict[int, torch.Tensor] = {}
+
+    def batches(
+        self, split: str, positions: Iterable[NDArray[np.int64]]
+    ) -> Generator[torch.Tensor, None, None]:
+        """Yields one batch of that many images, always the same, for each array of positions."""
+        for chosen in positions:
+            if len(chosen) not in self._held:
+                (batch,) = self._source.batches(split, [chosen])
+                self._held[len(chosen)] = batch.to(self._device)
+            yield self._held[len(chosen)]
 
 
 class KeptRun:

@@ -13,8 +13,10 @@ from torch import Tensor
 from tuner import probe
 from tuner.assemble import build_state
 from tuner.data.prepare import PreparedData
+from tuner.data.worker import read_image
 from tuner.errors import DataError
 from tuner.images import ClosableSource, build_loader, prepare_images
+from tuner.planning.throughput import IMAGES_FROM
 from tuner.probe import measure_speed
 from tuner.settings.config import Config
 from tuner.training.state import TrainState
@@ -178,3 +180,20 @@ def test_a_run_cut_off_by_an_error_is_not_used_again(
 
     assert measure_speed({}, 0.0, context)["num_images"] == NUM_TRAIN
     assert built.counts() == (1, 2)
+
+
+@pytest.mark.parametrize("images_from", ["host", "device"])
+def test_held_images_are_read_once(
+    context: dict[str, Any], images_from: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[str] = []
+
+    def read_counted(path: str, **options: Any) -> Any:
+        reads.append(path)
+        return read_image(path, **options)
+
+    monkeypatch.setattr("tuner.data.loader.read_image", read_counted)
+    settings = {"train.batch_size": 20, IMAGES_FROM: images_from}
+    told = measure_speed(settings, 0.2, context)
+    assert told["num_images"] > 2 * NUM_TRAIN
+    assert len(reads) == NUM_TRAIN  # a batch of 20 and the short one of 4

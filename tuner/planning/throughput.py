@@ -21,7 +21,9 @@ Measure = Callable[[Settings, float], Sequence[Mapping[str, Any]]]
 
 NUM_WORKERS, PREFETCH_FACTOR = "loader.num_workers", "loader.prefetch_factor"
 CHEAPEST_FIRST = (NUM_WORKERS, PREFETCH_FACTOR, "train.accumulate_steps")
+IMAGES_FROM = "images_from"  # no setting: beside them it says whence a measurement has its images
 MOST_CANDIDATES = 64
+NO_LIMIT = 0.05  # of the speed may be lost to the images before they are said to limit it
 WITHIN = 0.03  # of the best is as good as the best: less than that a short window cannot tell
 WINDOWS = (1, 2, 4)  # how long those of each round are, as against each other
 MIN_WINDOW_S = 0.3
@@ -86,13 +88,13 @@ def candidates(
         fixed: The other settings, by dotted key.
     """
     values = {key: values_of(spec) for key, spec in specs.items()}
-    found: dict[tuple[Any, ...], Settings] = {}
+    found: dict[tuple[int, ...], Settings] = {}
     spread = {key: evenly_spread(each) for key, each in values.items()}
     for combination in product(*spread.values()):
         settings = _where_conditions_hold(dict(zip(specs, combination, strict=True)), specs)
         if not {**fixed, **settings}[NUM_WORKERS] and PREFETCH_FACTOR in settings:
             settings[PREFETCH_FACTOR] = min(spread[PREFETCH_FACTOR])
-        found[tuple({**fixed, **settings}[key] for key in CHEAPEST_FIRST)] = settings
+        found[_cost({**fixed, **settings})] = settings
     ordered = [found[cost] for cost in sorted(found)]
     if all(len(each) <= MOST_CANDIDATES for each in (ordered, *values.values())):
         return ordered, ()
@@ -173,6 +175,19 @@ def choose(
     )
 
 
+def what_limits(*, read: float, held: float, on_device: float) -> str:
+    """Returns what to speed up first: ``compute``, ``copy`` or ``images``.
+
+    Args:
+        read: Images per second as in training.
+        held: Where the images are in the host's memory already.
+        on_device: Where they are on the device; `held` again where that is the host itself.
+    """
+    losses = {"copy": 1 - held / on_device, "images": 1 - read / held}
+    worst = max(losses, key=lambda name: losses[name])
+    return worst if losses[worst] > NO_LIMIT else "compute"
+
+
 def throughput_csv(choice: Choice) -> str:
     """Returns the rows as a CSV text, the keys first; what was not measured is an empty cell."""
     keys = {key: None for row in choice.rows for key in row.settings}
@@ -245,6 +260,11 @@ class _Tally:
             reason=self.reason,
             message=self.message,
         )
+
+
+def _cost(settings: Settings) -> tuple[int, ...]:
+    values = (settings[key] for key in CHEAPEST_FIRST)
+    return tuple(1 if value == "auto" else value for value in values)
 
 
 def _where_conditions_hold(

@@ -114,8 +114,8 @@ def _reports_meet_rungs(report: float | None, grace: float | str, epochs: int) -
     )
 
 
-def _slices_within_batch(accumulate: int, batch: int) -> str | None:
-    if accumulate <= batch:
+def _slices_within_batch(accumulate: int | str, batch: int) -> str | None:
+    if isinstance(accumulate, str) or accumulate <= batch:
         return None
     return (
         f"train.accumulate_steps: {accumulate} is above train.batch_size ({batch}); "

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from tuner.data.prepare import PreparedData
+from tuner.images import is_decoded
 from tuner.planning.cost import Estimate, Work
 from tuner.planning.decoded import device_cache_bytes
 from tuner.planning.machine import Machine, look
@@ -16,7 +17,7 @@ from tuner.stages.look import look_at_speed
 from tuner.stages.opening import Search, has_begun
 from tuner.stages.points import find_points, say_points
 from tuner.stages.speeds import Speeds, recall, speeds_of_run
-from tuner.stages.work import count_images, plan_work
+from tuner.stages.work import count_images, plan_work, stored_variants
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class Course:
         images_per_s: Of one trial beside the others; None where nobody has measured.
         expected_s: What measure, search and confirm were expected to take when it was opened.
         points: What an earlier search gives it to begin with.
+        is_decoded: Whether all trials find their images decoded.
     """
 
     search: Search
@@ -36,6 +38,7 @@ class Course:
     images_per_s: float | None = None
     expected_s: float | None = None
     points: Points = Points()
+    is_decoded: bool = False
 
     @property
     def on_dashboard(self) -> OnDashboard:
@@ -51,7 +54,14 @@ class Course:
     def with_images(self, data: PreparedData) -> "Course":
         """The same with the images that are really there."""
         counts = (len(data.train), len(data.validation), len(data.train.classes))
-        return replace(self, work=plan_work(self.search, *counts))
+        search = self.search
+        return replace(
+            self,
+            work=plan_work(search, *counts),
+            is_decoded=all(
+                is_decoded(config, data, search.cache_root) for config in stored_variants(search)
+            ),
+        )
 
 
 def open_course(search: Search, *, is_dry_run: bool) -> Course:

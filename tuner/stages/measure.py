@@ -11,18 +11,36 @@ from tuner.errors import RunError, StoppedError
 from tuner.planning.cost import measure_budget_s
 from tuner.planning.gpu_share import trials_per_gpu
 from tuner.planning.resources import Plan
-from tuner.planning.throughput import Settings, candidates, choose, throughput_csv
+from tuner.planning.throughput import (
+    IMAGES_FROM,
+    Choice,
+    Settings,
+    candidates,
+    choose,
+    throughput_csv,
+    what_limits,
+)
 from tuner.probe import measure_speed
 from tuner.raytune.engine import RaySession
-from tuner.raytune.measure import probes
+from tuner.raytune.measure import Probes, probes
 from tuner.reporting.terminal import counting, say_under
 from tuner.settings.config import flatten
+from tuner.settings.space import ParameterSpec
 from tuner.stages.course import Course, plan_trials, say_estimate, say_machine
 from tuner.stages.follow import trial_context
 from tuner.stages.speeds import Speeds, keep_in_run, recall, remember, speeds_of_run
 from tuner.stages.work import largest_step
 
 SHARE_WINDOW_S = 2.0
+LIMIT_WINDOW_S = 0.5
+LIMITS = {  # by what `what_limits` says, and whether images come decoded
+    ("compute", False): "computing",
+    ("compute", True): "computing",
+    ("copy", False): "copying images to the GPU",
+    ("copy", True): "copying images to the GPU",
+    ("images", False): "decoding images",
+    ("images", True): "reading decoded images",
+}
 MOST_TRIALS_PER_GPU = 8
 NO_SPEED_BUDGET_S = 20.0
 
@@ -48,7 +66,7 @@ def measure(course: Course, fingerprint: str, session: RaySession, *, has_trials
         say_under("measure", "this search began without; the settings stay as they are")
         return course
     known = recall(search, course.plan, course.machine)
-    if known and known.data_fingerprint == fingerprint:
+    if known and (known.data_fingerprint, known.is_decoded) == (fingerprint, course.is_decoded):
         say_under("measure", f"{told(known)}, as measured on {known.measured_on}")
         keep_in_run(search.folder, known)
         return pinned(course, known)
@@ -121,7 +139,9 @@ def measure_speeds(course: Course, fingerprint: str, session: RaySession) -> Spe
     search = course.search
     share = find_gpu_share(course, session) if is_share_open(course) else None
     plan = plan_trials(search, course.machine, share)
-    settings, notes = candidates(search.space.throughput, flatten(search.config))
+    specs, notes = what_matters(course)
+    settings, more_notes = candidates(specs, flatten(search.config))
+    notes += more_notes
     kept = with_workers_for(plan.cpus_per_trial, settings)
     if len(kept) < len(settings):
         notes += (f"more loader workers than a trial has CPUs ({plan.cpus_per_trial:g}): left out",)
@@ -139,11 +159,14 @@ def measure_speeds(course: Course, fingerprint: str, session: RaySession) -> Spe
             return found.measure(settings, seconds)
 
         choice = choose(kept, measure_window, budget_s=budget_s, clock=time.monotonic)
+        limit = find_limit(found, choice, has_gpu=plan.num_gpus > 0)
     speeds = Speeds(
         pinned=dict(choice.pinned.settings),
         images_per_s=choice.images_per_s_each,
         gpus_per_trial=share,
         data_fingerprint=fingerprint,
+        is_decoded=course.is_decoded,
+        limit=limit,
         measured_on=date.today().isoformat(),
         table=throughput_csv(choice),
     )
@@ -152,6 +175,36 @@ def measure_speeds(course: Course, fingerprint: str, session: RaySession) -> Spe
     except RunError as error:
         say_under("measure", f"not remembered: {error}")
     return speeds
+
+
+def what_matters(course: Course) -> tuple[dict[str, ParameterSpec], tuple[str, ...]]:
+    """Returns the throughput settings that can make a difference, and why others are left out."""
+    specs = course.search.space.throughput
+    if not course.is_decoded:
+        return specs, ()
+    kept = {key: spec for key, spec in specs.items() if not key.startswith("loader.")}
+    left_out = [key for key in specs if key not in kept]
+    if not left_out:
+        return specs, ()
+    return kept, (f"decoded images need no loader workers: {', '.join(left_out)} left out",)
+
+
+def find_limit(found: Probes, choice: Choice, *, has_gpu: bool) -> str:
+    """Returns what limits the pinned settings; nothing where that cannot be measured."""
+
+    def images_per_s(images_from: str) -> float | None:
+        settings = {**choice.pinned.settings, IMAGES_FROM: images_from}
+        found.measure(settings, 0.0)
+        results = found.measure(settings, LIMIT_WINDOW_S)
+        if any(result.get("reason") for result in results):
+            return None
+        return sum(result["images_per_s"] for result in results)
+
+    held = images_per_s("host")
+    on_device = images_per_s("device") if has_gpu else held
+    if held is None or on_device is None:
+        return ""
+    return what_limits(read=choice.images_per_s, held=held, on_device=on_device)
 
 
 def with_workers_for(cpus: float, settings: Sequence[Settings]) -> Sequence[Settings]:
@@ -171,7 +224,10 @@ def told(known: Speeds) -> str:
     pinned = [f"{key}={value}" for key, value in known.pinned.items()]
     if known.gpus_per_trial is not None:
         pinned.append(f"resources.gpus_per_trial={known.gpus_per_trial:g}")
-    return f"{' '.join(pinned)}: {known.images_per_s:.0f} images/s a trial"
+    speed = f"{known.images_per_s:.0f} images/s a trial"
+    if known.limit:
+        speed += f", limited by {LIMITS[known.limit, known.is_decoded]}"
+    return f"{' '.join(pinned)}: {speed}" if pinned else speed
 
 
 def most_trials_per_gpu(course: Course) -> int:

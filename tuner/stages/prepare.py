@@ -1,11 +1,11 @@
 """Stage prepare: every image opened once, verdicts in `dataset.json`."""
 
 from tuner.assemble import short_step_notes
-from tuner.data.augment import stored_size_px
 from tuner.data.prepare import PreparedData
 from tuner.images import decode_images, prepare_images
 from tuner.reporting.terminal import counting, say_under
 from tuner.stages.course import Course
+from tuner.stages.work import stored_variants
 
 
 def prepare(course: Course) -> PreparedData:
@@ -38,11 +38,7 @@ def prepare(course: Course) -> PreparedData:
 def decode(course: Course, data: PreparedData) -> None:
     """Decodes the images once for all trials, where there is room, and says so."""
     search, plan = course.search, course.plan
-    size_px = search.config.data.image_size
-    crops = search.possible_values("augment.crop")
-    crop_of_size = {stored_size_px(crop, size_px): crop for crop in crops}
-    for crop in crop_of_size.values():
-        config = search.config.with_overrides({"augment.crop": crop})
+    for config in stored_variants(search):
         with counting("decode") as progress:
             told = decode_images(
                 config,

@@ -28,6 +28,8 @@ class Speeds:
         images_per_s: Of one trial beside the others.
         gpus_per_trial: The share that trains most images/s; None where it was not searched.
         data_fingerprint: Of the images.
+        is_decoded: Whether the images came decoded from the cache.
+        limit: What to speed up first, as `what_limits` says; nothing where it was not measured.
         measured_on: The day, as 2026-11-30.
         table: The text of `throughput.csv`.
     """
@@ -36,6 +38,8 @@ class Speeds:
     images_per_s: float
     gpus_per_trial: float | None
     data_fingerprint: str
+    is_decoded: bool
+    limit: str
     measured_on: str
     table: str
 

@@ -5,6 +5,7 @@ from math import inf
 from pathlib import Path
 
 from tuner.assemble import checkpoint_bytes, weight_copies
+from tuner.data.augment import stored_size_px
 from tuner.data.generated import IMAGES_PER_KIND
 from tuner.data.index import load_splits
 from tuner.data.things import THINGS
@@ -55,6 +56,14 @@ def largest_step(search: Search) -> Config:
         ]
         found = max(candidates, key=size)
     return found
+
+
+def stored_variants(search: Search) -> list[Config]:
+    """Returns settings of the space for each size that it wants images decoded at."""
+    size_px = search.config.data.image_size
+    crops = search.possible_values("augment.crop")
+    crop_of_size = {stored_size_px(crop, size_px): crop for crop in crops}
+    return [search.config.with_overrides({"augment.crop": crop}) for crop in crop_of_size.values()]
 
 
 def count_images(search: Search) -> tuple[int, int, int]:

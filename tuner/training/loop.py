@@ -17,7 +17,7 @@ from tuner.errors import CheckpointError
 from tuner.files import is_disk_error
 from tuner.training.evaluate import evaluate
 from tuner.training.feed import BatchSource, device_batches
-from tuner.training.memory import keep_freed_memory
+from tuner.training.memory import has_margin, keep_freed_memory
 from tuner.training.optim import learning_rate
 from tuner.training.plan import PlannedStep, Recipe, next_report, plan_steps
 from tuner.training.result import EpochResult, build_result, failed_result
@@ -133,6 +133,7 @@ def take_step(
         autocast_dtype=state.autocast_dtype,
         label_smoothing=recipe.label_smoothing,
         clip_norm=recipe.clip_norm,
+        has_room=_first_room(state),
     )
     # A loss that is no number stays in the sum: it is the flag of a diverged run.
     state.sums.totals += torch.stack([outcome.losses.sum(dtype=torch.float64), outcome.num_correct])
@@ -140,6 +141,14 @@ def take_step(
     state.micro_batch_size = outcome.micro_batch_size
     state.samples_seen += num_images
     state.optimizer_steps += 1
+
+
+def _first_room(state: TrainState) -> Callable[[], bool] | None:
+    """Return what the first step asks whether its slices leave memory free; later ones do not."""
+    if not state.keeps_margin or state.optimizer_steps:
+        return None
+    weight_bytes = sum(weight.nbytes for weight in state.model.parameters())
+    return partial(has_margin, state.device, 2 * weight_bytes)  # Adam keeps two for each
 
 
 def _prepare_training(

@@ -13,6 +13,7 @@ OUT_OF_MEMORY_WORDS = (
     "CUDNN_STATUS_ALLOC_FAILED",
     "DefaultCPUAllocator: ",
 )
+MARGIN = 0.1  # for fragments, and evaluation
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # from malloc.h
 LARGEST_BLOCK_BYTES = 2**30
 LARGEST_BLOCK_BYTES_BEFORE_GLIBC_2_35 = 2**25  # it refuses more, and then keeps its 128 KiB
@@ -26,10 +27,26 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def release_memory(device: torch.device) -> None:
-    """Give what nobody holds back to the device."""
+    """Give what nobody holds back to the device; its peak is counted from here."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def has_margin(device: torch.device, reserved_bytes: int) -> bool:
+    """Say whether the peak left MARGIN free of what this process may take of a GPU.
+
+    Args:
+        device: A CPU always has.
+        reserved_bytes: Of what is yet to come: the optimizer's state after the first step.
+    """
+    if device.type != "cuda":
+        return True
+    card_bytes = torch.cuda.get_device_properties(device).total_memory
+    room_bytes = torch.cuda.get_per_process_memory_fraction(device) * card_bytes
+    peak_bytes = torch.cuda.max_memory_allocated(device) + reserved_bytes
+    return peak_bytes <= (1 - MARGIN) * room_bytes
 
 
 def fence_gpu_memory(share: float, context_bytes: int) -> None:

@@ -40,6 +40,7 @@ class TrainState:
     autocast_dtype: torch.dtype | None
     micro_batch_size: int  # images of one slice; halved where memory ran out
     sums: RunningSums
+    keeps_margin: bool = False  # whether the first step halves its slices until some is free
     samples_seen: int = 0
     optimizer_steps: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)  # reports, as plain values
@@ -85,13 +86,14 @@ def start_state(
     device: torch.device,
     precision: str,
     batch_size: int,
-    accumulate_steps: int,
+    accumulate_steps: int | str,
     seed: int,
 ) -> TrainState:
     """Return a run at its start; `seed` draws the model's first weights.
 
     `precision` is ``auto`` (fp32 on a CPU, bf16 on a GPU that has it, else fp16), ``fp32``,
-    ``bf16`` or ``fp16``; fp16 alone scales its gradients.
+    ``bf16`` or ``fp16``; fp16 alone scales its gradients. `accumulate_steps` ``auto`` begins with
+    one slice, which the first step halves until a GPU has some memory to spare.
     """
     torch.manual_seed(seed)
     model = build_model().to(device).to(memory_format=torch.channels_last)
@@ -104,6 +106,7 @@ def start_state(
         autocast_dtype=dtype,
         micro_batch_size=micro_batch_size(batch_size, accumulate_steps, ghost_size(model)),
         sums=no_sums(device),
+        keeps_margin=accumulate_steps == "auto",
     )
 
 

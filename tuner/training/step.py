@@ -28,9 +28,14 @@ class StepOutcome:
     micro_batch_size: int  # smaller than asked where memory ran out
 
 
-def micro_batch_size(batch_size: int, accumulate_steps: int, group_size: int) -> int:
-    """Return the images of one slice: batch / accumulate_steps, rounded up to whole groups."""
-    per_slice = -(-batch_size // accumulate_steps)
+def micro_batch_size(batch_size: int, accumulate_steps: int | str, group_size: int) -> int:
+    """Return the images of one slice: batch / accumulate_steps, rounded up to whole groups.
+
+    ``auto`` begins with one slice.
+    """
+    per_slice = batch_size
+    if not isinstance(accumulate_steps, str):
+        per_slice = -(-batch_size // accumulate_steps)
     return -(-per_slice // group_size) * group_size
 
 
@@ -53,6 +58,7 @@ def train_step(
     autocast_dtype: torch.dtype | None = None,
     label_smoothing: float = 0.0,
     clip_norm: float | None = None,
+    has_room: Callable[[], bool] | None = None,
 ) -> StepOutcome:
     """Take one optimizer step on the mean loss of the images that belong to `labels` (n,).
 
@@ -60,7 +66,8 @@ def train_step(
     a slice's too. Losses are summed over the slices and divided once by n. Where memory runs out,
     BatchNorm's buffers and the random numbers go back to the step's start and the slice is halved
     in whole groups, so the step equals one that began with the smaller slice. `seed` keys the
-    step's random numbers (dropout): no generator's state has to survive a crash.
+    step's random numbers (dropout): no generator's state has to survive a crash. Where `has_room`
+    says no, asked once the gradients are there, several groups are halved all the same.
 
     Raises:
         torch.OutOfMemoryError: One group alone does not fit.
@@ -68,6 +75,7 @@ def train_step(
     buffers = list(model.buffers())
     before = [buffer.clone() for buffer in buffers]
     group_size = ghost_size(model)
+    num_groups = len(group_sizes(len(labels), group_size))
     while True:
         torch.manual_seed(seed)
         sizes = slice_sizes(len(labels), micro_batch_size, group_size)
@@ -75,8 +83,9 @@ def train_step(
         found = _gradients(
             model, scaler, prepare, labels, sizes, seed, autocast_dtype, label_smoothing
         )
-        if found is not None:
+        if found is not None and (has_room is None or has_room() or len(sizes) == num_groups):
             break
+        found = None
         micro_batch_size = _smaller(micro_batch_size, len(labels), group_size)
         optimizer.zero_grad()
         for buffer, value in zip(buffers, before, strict=True):

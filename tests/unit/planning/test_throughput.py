@@ -21,6 +21,7 @@ from tuner.planning.throughput import (
     candidates,
     choose,
     throughput_csv,
+    what_limits,
 )
 from tuner.settings.space import ChoiceSpec, IntSpec, ParameterSpec, parse_spec
 
@@ -369,3 +370,21 @@ def test_the_table_holds_a_row_for_each_candidate() -> None:
         ["0", "4", "failed", "", "0.0", "", "", "", "0", "killed", "its process died", "False"],
         ["1", "1", "not measured", "", "0.0", "", "", "", "0", "", "", "False"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("read", "held", "on_device", "limit"),
+    [
+        (100, 100, 100, "compute"),
+        (96, 100, 100, "compute"),
+        (90, 100, 100, "images"),
+        (100, 100, 120, "copy"),
+        (50, 80, 100, "images"),
+        (70, 75, 100, "copy"),
+        (105, 100, 98, "compute"),
+    ],
+)
+def test_what_limits_is_what_costs_most(
+    read: float, held: float, on_device: float, limit: str
+) -> None:
+    assert what_limits(read=read, held=held, on_device=on_device) == limit

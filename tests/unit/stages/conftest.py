@@ -22,6 +22,8 @@ SPEEDS = Speeds(
     images_per_s=123.4,
     gpus_per_trial=None,
     data_fingerprint="f00d",
+    is_decoded=False,
+    limit="compute",
     measured_on="2026-11-30",
     table='num_workers,images_per_s\n1,"123.4"\n',
 )

@@ -8,10 +8,18 @@ import pytest
 from tests.unit.stages.conftest import MACHINE, SPEEDS, OpenCourse, OpenSearch
 from tuner.errors import RunError, StoppedError
 from tuner.planning.machine import Gpu, Machine
+from tuner.planning.throughput import IMAGES_FROM, Choice, Row
 from tuner.raytune.engine import RaySession
 from tuner.stages import measure as stage
 from tuner.stages.course import Course, plan_trials
-from tuner.stages.measure import is_share_open, measure, most_trials_per_gpu, with_workers_for
+from tuner.stages.measure import (
+    find_limit,
+    is_share_open,
+    measure,
+    most_trials_per_gpu,
+    what_matters,
+    with_workers_for,
+)
 from tuner.stages.speeds import Speeds, keep_in_run, remember, speeds_of_run
 from tuner.stages.work import plan_work
 
@@ -60,6 +68,60 @@ def test_images_that_have_changed_are_measured_again(
     again = Measured(monkeypatch, SPEEDS)
     measure(course, "f00d", SESSION, has_trials=False)
     assert again.num_times == 1
+
+
+def test_images_that_come_decoded_now_are_measured_again(
+    course_of: OpenCourse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    course = course_of()
+    remember(course.search, course.plan, MACHINE, SPEEDS)
+    again = Measured(monkeypatch, SPEEDS)
+    measure(course, "f00d", SESSION, has_trials=False)
+    assert again.num_times == 0
+    measure(replace(course, is_decoded=True), "f00d", SESSION, has_trials=False)
+    assert again.num_times == 1
+
+
+def test_decoded_images_need_no_workers(course_of: OpenCourse) -> None:
+    course = course_of("throughput.train.accumulate_steps=[1, 2]")
+    assert what_matters(course) == (course.search.space.throughput, ())
+    specs, notes = what_matters(replace(course, is_decoded=True))
+    assert list(specs) == ["train.accumulate_steps"]
+    assert notes == ("decoded images need no loader workers: loader.num_workers left out",)
+
+
+class Answering:
+    """Stands for the probes: so many images a second by where the images are."""
+
+    def __init__(self, speeds: dict[str, float | None]) -> None:
+        self._speeds = speeds
+        self.asked: list[str] = []
+
+    def measure(self, settings: dict[str, Any], seconds: float) -> list[dict[str, Any]]:
+        self.asked.append(settings[IMAGES_FROM])
+        speed = self._speeds[settings[IMAGES_FROM]]
+        failed = {"reason": "out_of_memory", "message": "too large"}
+        return [failed if speed is None else {"images_per_s": speed}] * 2
+
+
+@pytest.mark.parametrize(
+    ("device", "has_gpu", "limit", "asked"),
+    [
+        (200.0, False, "images", ["host"] * 2),
+        (50.0, True, "images", ["host"] * 2 + ["device"] * 2),
+        (300.0, True, "copy", ["host"] * 2 + ["device"] * 2),
+        (None, True, "", ["host"] * 2 + ["device"] * 2),
+    ],
+)
+def test_what_limits_is_measured_where_the_images_are_in_memory(
+    device: float | None, has_gpu: bool, limit: str, asked: list[str]
+) -> None:
+    probes = Answering({"host": 50.0, "device": device})
+    row = Row({}, "measured", 80.0, 1.0, 0.2, 1, 1, 1, "", "")
+    choice = Choice((row,), row, images_per_s=80.0, num_processes=2)
+    found: Any = probes
+    assert find_limit(found, choice, has_gpu=has_gpu) == limit
+    assert probes.asked == asked
 
 
 def test_what_the_command_line_fixes_stays_fixed(course_of: OpenCourse) -> None:

@@ -33,7 +33,10 @@ def net() -> nn.Module:
 
 
 def start(
-    build: Callable[[], nn.Module] = net, optimizer: str = "sgd", precision: str = "fp32"
+    build: Callable[[], nn.Module] = net,
+    optimizer: str = "sgd",
+    precision: str = "fp32",
+    accumulate_steps: int | str = 2,
 ) -> TrainState:
     return start_state(
         build,
@@ -41,7 +44,7 @@ def start(
         device=torch.device("cpu"),
         precision=precision,
         batch_size=RECIPE.batch_size,
-        accumulate_steps=2,
+        accumulate_steps=accumulate_steps,
         seed=0,
     )
 
@@ -53,6 +56,27 @@ def run(
     options.setdefault("until_samples", recipe.epochs * num_train)
     options.setdefault("loader", loader)
     return fit(state, train=loader.train, validation=loader.validation, recipe=recipe, **options)
+
+
+def test_auto_begins_whole_and_asks_for_room_in_the_first_step_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+
+    def has_margin(device: torch.device, reserved_bytes: int) -> bool:
+        asked.append(reserved_bytes)
+        return len(asked) > 1
+
+    monkeypatch.setattr("tuner.training.loop.has_margin", has_margin)
+    auto, fixed = start(accumulate_steps="auto"), start(accumulate_steps=2)
+    assert auto.micro_batch_size == 2 * fixed.micro_batch_size
+    weight_bytes = 4 * sum(weight.numel() for weight in auto.model.parameters())
+    results = list(run(auto))
+    assert asked == [2 * weight_bytes] * 2
+    assert {result.micro_batch_size for result in results} == {fixed.micro_batch_size}
+    list(run(fixed))
+    assert weights_sha256(auto.model) == weights_sha256(fixed.model)
+    assert len(asked) == 2
 
 
 def test_reports_tell_exact_scores_and_their_place() -> None:

@@ -1,4 +1,5 @@
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -44,7 +45,12 @@ def prepared(images: Tensor, labels: Tensor) -> tuple[Prepare, Tensor]:
 
 
 def take_steps(
-    model: nn.Module, micro_batch_size: int, *, num_steps: int = 3, num_images: int = 30
+    model: nn.Module,
+    micro_batch_size: int,
+    *,
+    num_steps: int = 3,
+    num_images: int = 30,
+    has_room: Callable[[], bool] | None = None,
 ) -> list[StepOutcome]:
     """Train `model`, handing the slice size on from step to step as the loop does."""
     optimizer = build_optimizer(model, name="sgd", lr=0.1, momentum=0.9, weight_decay=1e-3)
@@ -58,6 +64,7 @@ def take_steps(
             micro_batch_size=micro_batch_size,
             seed=step_seed(0, step),
             clip_norm=1.0,
+            has_room=has_room,
         )
         micro_batch_size = outcome.micro_batch_size
         outcomes.append(outcome)
@@ -237,6 +244,26 @@ def test_a_slice_above_a_short_step_is_halved_from_what_the_step_used() -> None:
     (outcome,) = take_steps(model, 400, num_steps=1, num_images=8)
     assert outcome.micro_batch_size == 4
     assert model.calls == 1 + 2
+
+
+@pytest.mark.parametrize(
+    ("answers", "size"), [([True], 32), ([False, True], 16), ([False, False, True], 8)]
+)
+def test_slices_are_halved_until_there_is_room_and_the_step_begins_anew(
+    answers: list[bool], size: int
+) -> None:
+    torch.manual_seed(0)
+    asked, from_start = batch_norm_net(4, dropout=0.3), batch_norm_net(4, dropout=0.3)
+    from_start.load_state_dict(asked.state_dict())
+    (outcome,) = take_steps(asked, 32, num_steps=1, has_room=iter(answers).__next__)
+    take_steps(from_start, size, num_steps=1)
+    assert outcome.micro_batch_size == size
+    assert weights_sha256(asked) == weights_sha256(from_start)
+
+
+def test_one_group_does_without_room() -> None:
+    (outcome,) = take_steps(batch_norm_net(4), 32, num_steps=1, has_room=lambda: False)
+    assert outcome.micro_batch_size == 4
 
 
 def test_memory_too_small_for_one_group_is_told() -> None:
