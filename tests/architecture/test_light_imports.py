@@ -7,10 +7,11 @@ import pytest
 
 PROGRAM = """
 import sys
-from tuner import cli, report, retrain, search, throughput
+from tuner import cli, dataset, report, retrain, search, throughput
 
 name, *arguments = sys.argv[1:]
 keys, main = {
+    "dataset": (dataset.DatasetKeys, dataset.main),
     "report": (report.ReportKeys, report.main),
     "retrain": (retrain.RetrainKeys, retrain.main),
     "search": (search.SearchKeys, search.main),
@@ -34,7 +35,7 @@ def refusal(name: str, *arguments: str) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize("name", ["search", "throughput", "retrain"])
+@pytest.mark.parametrize("name", ["search", "throughput", "dataset", "retrain"])
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tuner import cli, report, retrain, search, throughput
+from tuner import cli, dataset, report, retrain, search, throughput
 from tuner.stages.opening import open_search
 
 ROOT = Path(__file__).parents[2]
@@ -21,6 +21,7 @@ COMMANDS = [
 KEYS: dict[str, type[cli.Keys]] = {
     "search": search.SearchKeys,
     "throughput": throughput.ThroughputKeys,
+    "dataset": dataset.DatasetKeys,
     "retrain": retrain.RetrainKeys,
     "report": report.ReportKeys,
 }
@@ -35,6 +36,7 @@ def understand_search(keys: Any, overrides: list[str]) -> None:
 UNDERSTAND: dict[str, Callable[[Any, list[str]], object]] = {
     "search": understand_search,
     "throughput": understand_search,
+    "dataset": understand_search,
     "retrain": retrain.read_task,
 }
 

@@ -21,8 +21,9 @@ from torch import nn
 from torch.utils.data import DataLoader
 from torchvision import datasets, transforms
 
-from tuner.assemble import TrainingRun, build_loader, open_run, prepare_images
+from tuner.assemble import TrainingRun, open_run
 from tuner.data.augment import MEAN, STD
+from tuner.images import build_loader, prepare_images
 from tuner.planning.environment import git_commit, processor, versions
 from tuner.settings.load import load_space
 from tuner.training.ghost_norm import GhostBatchNorm2d

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import torch
 
-from tuner.assemble import build_loader, open_run, prepare_images
+from tuner.assemble import open_run
+from tuner.images import build_loader, prepare_images
 from tuner.planning.environment import git_commit, processor, versions
 from tuner.settings.load import load_space
 

@@ -47,6 +47,7 @@ class ImageVerdict:
     reason: str | None
     width: int = 0
     height: int = 0
+    mode: str = ""  # Pillow's name for how its pixels are stored: L, RGB, CMYK, P ...
 
     @property
     def ok(self) -> bool:
@@ -111,7 +112,9 @@ def check_image(data: bytes, path: str, decoder: str) -> ImageVerdict:
             decode(data, path, decoder)
     except DataError as error:
         return ImageVerdict(reason=str(error))
-    return ImageVerdict(reason=None, width=width, height=height)
+    with warnings.catch_warnings(action="ignore"):
+        mode = Image.open(BytesIO(data), formats=FORMATS).mode
+    return ImageVerdict(reason=None, width=width, height=height, mode=mode)
 
 
 def fit_square(image: Pixels, size_px: int) -> Pixels:

@@ -32,6 +32,7 @@ class FileFacts:
     digest: str
     width: int
     height: int
+    mode: str
     reason: str | None
 
 
@@ -75,7 +76,7 @@ def _check_file(root: Path, decoder: str, path: str) -> FileFacts:
         data = (root / path).read_bytes()
     except OSError as error:
         reason = f"cannot be opened ({error.strerror}); put it back or set data.on_bad_image=skip"
-        return FileFacts(0, 0, 0, 0, "", 0, 0, f"{path}: {reason}")
+        return FileFacts(0, 0, 0, 0, "", 0, 0, "", f"{path}: {reason}")
     verdict = check_image(data, path, decoder)
     digest = hashlib.blake2b(data, digest_size=16).hexdigest()
     return FileFacts(
@@ -86,6 +87,7 @@ def _check_file(root: Path, decoder: str, path: str) -> FileFacts:
         digest=digest,
         width=verdict.width,
         height=verdict.height,
+        mode=verdict.mode,
         reason=verdict.reason,
     )
 

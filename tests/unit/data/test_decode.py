@@ -24,7 +24,7 @@ def test_a_good_image_has_its_upright_size_and_no_reason(decoder: str) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     verdict = check_image(jpeg(20, 30, exif=exif), "a.jpg", decoder)
-    assert verdict == ImageVerdict(reason=None, width=20, height=30)
+    assert verdict == ImageVerdict(reason=None, width=20, height=30, mode="RGB")
     assert verdict.ok
 
 
