@@ -230,6 +230,21 @@ def test_workers_die_with_a_killed_parent_even_while_they_hang(image_folder: Pat
             os.close(end)
 
 
+def test_a_full_shared_memory_does_not_matter(image_folder: Path) -> None:
+    fill = "mount -t tmpfs -o size=4k tmpfs /dev/shm && head -c 4096 /dev/zero > /dev/shm/full"
+    script = UNGUARDED_SCRIPT.replace("print(", "print(batch.sum().item(), ")
+    names = [f"train/class 1/{number}.jpg" for number in range(8)]
+    python = [sys.executable, "-c", script, str(image_folder), *names]
+    alone = ["unshare", "--mount", "sh", "-c", f'{fill}; exec "$@"', "sh"]
+    if subprocess.run(["unshare", "--mount", "sh", "-c", fill], capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    full = subprocess.run([*alone, *python], capture_output=True, text=True)
+    plain = subprocess.run(python, capture_output=True, text=True, check=True)
+    assert full.returncode == 0, full.stderr
+    sums = [[line.split()[0] for line in done.stdout.splitlines()] for done in (full, plain)]
+    assert sums[0] == sums[1] != []
+
+
 def test_a_worker_imports_no_torch() -> None:
     code = "import sys, tuner.data.worker; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
