@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import cv2
 import numpy as np
-import PIL
 import torch
 from numpy.typing import NDArray
 
 from tuner.data.augment import stored_size_px
 from tuner.data.cache import CacheHeader, DecodedImages, ensure_decoded, holds
 from tuner.data.cached_loader import CachedLoader, DeviceLoader
+from tuner.data.decode import decoder_versions
 from tuner.data.generated import ensure_generated
 from tuner.data.index import ImageIndex
 from tuner.data.loader import Loader
@@ -135,10 +134,7 @@ def decode_images(
 def decoded_place(config: Config, data: PreparedData, cache_root: Path) -> DecodedPlace:
     """Returns where the images belong, decoded at the size that the augmentation cuts from."""
     stored_px = stored_size_px(config.augment.crop, config.data.image_size)
-    content = (
-        f"{data.fingerprint}, {stored_px} px, {config.data.decoder}, "
-        f"opencv {cv2.__version__}, pillow {PIL.__version__}"
-    )
+    content = f"{data.fingerprint}, {stored_px} px, {config.data.decoder}, {decoder_versions()}"
     header = CacheHeader(content, len(data.train) + len(data.validation), stored_px)
     name = hashlib.sha256(header.to_bytes()).hexdigest()[:16]
     return DecodedPlace(cache_root / DECODED / f"{name}.pixels", header)

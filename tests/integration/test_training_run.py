@@ -91,6 +91,7 @@ def weights_of(config: Config, folder: Path) -> str:
 READINGS: list[dict[str, Any]] = [
     *({"loader.num_workers": num_workers} for num_workers in range(5)),
     {"data.decoder": "pil"},
+    {"data.decoder": "cv2"},
     {"data.cache": "decoded"},
     {"data.cache": "decoded", "data.decoder": "pil", "loader.num_workers": 2},
     *(

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tuner.data.cached_loader import CachedLoader
+from tuner.data.decode import DECODERS
 from tuner.data.loader import Loader
 from tuner.data.prepare import PreparedData
 from tuner.images import build_loader, decode_images, decoded_place, prepare_images
@@ -59,7 +60,7 @@ def batches(config: Config, data: PreparedData, cache_root: Path) -> Iterator[to
 
 
 @pytest.mark.parametrize("crop", ["none", "resized"])
-@pytest.mark.parametrize("decoder", ["cv2", "pil"])
+@pytest.mark.parametrize("decoder", sorted(DECODERS))
 def test_decoded_images_are_those_of_the_files(
     config: Config, tmp_path: Path, crop: str, decoder: str
 ) -> None:

@@ -10,10 +10,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
-import PIL
 
+from tuner.data.decode import decoder_versions
 from tuner.data.folder import counted
 from tuner.data.index import (
     ImageIndex,
@@ -67,7 +66,7 @@ def prepare_dataset(
             class whose training images are all bad with "skip".
     """
     whole = load_splits(root, validation_fraction=validation_fraction, split_seed=split_seed)
-    checked_by = f"{decoder}, opencv {cv2.__version__}, pillow {PIL.__version__}"
+    checked_by = f"{decoder}, {decoder_versions()}"
     old_fingerprint, known = _recall(report_path, checked_by) if report_path else (None, {})
     check = partial(
         check_files,

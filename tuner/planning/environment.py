@@ -15,6 +15,7 @@ PACKAGES = (
     "numpy",
     "opencv-python-headless",
     "pillow",
+    "simplejpeg",
 )
 
 

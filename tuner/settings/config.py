@@ -58,8 +58,9 @@ class DataConfig(Section):
     image_size: Annotated[int, Ge(8), Le(4096)] = Field(
         default=64, description="side of the square the model sees, pixels"
     )
-    decoder: Literal["cv2", "pil"] = Field(
-        default="cv2", description="library that decodes the images"
+    decoder: Literal["simplejpeg", "cv2", "pil"] = Field(
+        default="simplejpeg",
+        description="library that decodes JPEGs, Pillow the rest; all give the same pixels",
     )
     on_bad_image: Literal["fail", "skip"] = Field(
         default="fail", description="what an unreadable image does: end the run, or be left out"

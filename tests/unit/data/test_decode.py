@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from tuner.data.decode import ImageVerdict, check_image, decode, fit_square, use_one_thread
+from tuner.data.decode import (
+    DECODERS,
+    ImageVerdict,
+    check_image,
+    decode,
+    fit_square,
+    use_one_thread,
+)
 
 
 def jpeg(height: int, width: int, **options: object) -> bytes:
@@ -19,7 +26,7 @@ def jpeg(height: int, width: int, **options: object) -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.parametrize("decoder", ["cv2", "pil"])
+@pytest.mark.parametrize("decoder", sorted(DECODERS))
 def test_a_good_image_has_its_upright_size_and_no_reason(decoder: str) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -33,7 +40,7 @@ def test_a_file_that_one_library_alone_passes_is_bad_for_both() -> None:
     # A marker that does not exist, behind the last pixels: OpenCV has stopped reading by then.
     place = whole.index(b"\xff\xda") + 30
     broken = whole[:place] + b"\xff\x68" + whole[place + 2 :]
-    verdicts = {check_image(broken, "a.jpg", decoder) for decoder in ("cv2", "pil")}
+    verdicts = {check_image(broken, "a.jpg", decoder) for decoder in DECODERS}
     assert len(verdicts) == 1
     assert not verdicts.pop().ok
 

@@ -29,7 +29,8 @@ from tuner.data.index import ImageIndex
 from tuner.data.loader import Loader
 folder, names = Path(sys.argv[1]), sys.argv[2:]
 index = ImageIndex.from_paths("train", folder, ("a",), names, [0] * len(names))
-loader = Loader({"train": index}, stored_px=16, decoder="cv2", num_workers=2, prefetch_factor=1)
+options = {"decoder": "simplejpeg", "num_workers": 2, "prefetch_factor": 1}
+loader = Loader({"train": index}, stored_px=16, **options)
 for batch in loader.batches("train", [np.array([0]), np.arange(len(names))]):
     print(Path("/proc/thread-self/children").read_text(), flush=True)
 """
@@ -51,7 +52,7 @@ def open_loader(
     return Loader(
         indexes,
         stored_px=STORED_PX,
-        decoder="cv2",
+        decoder="simplejpeg",
         num_workers=num_workers,
         prefetch_factor=2,
         timeout_s=timeout_s,
