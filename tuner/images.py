@@ -19,6 +19,7 @@ from tuner.data.index import ImageIndex
 from tuner.data.loader import Loader
 from tuner.data.prepare import PreparedData, prepare_dataset
 from tuner.data.verify import Progress
+from tuner.errors import DataError
 from tuner.files import free_bytes
 from tuner.planning.decoded import why_not_decoded
 from tuner.reporting.terminal import bytes_text
@@ -105,8 +106,8 @@ def decode_images(
         progress: Told as the work goes on.
 
     Raises:
-        OSError: The disk is full, or fails.
-        DataError: An image has changed since it was checked.
+        DataError: An image has changed since it was checked; or the file that `data.cache` insists
+            on cannot be written.
     """
     if config.data.cache == "none":
         return "images are decoded whenever they are needed (data.cache=none)"
@@ -123,9 +124,17 @@ def decode_images(
         with read_originals(config, {"all": joined(data)}, num_workers=num_processes) as loader:
             yield from (batch.numpy() for batch in loader.batches("all", chunks))
 
-    num_decoded = ensure_decoded(
-        place.path, header, decode, num_threads=num_processes, progress=progress
-    )
+    try:
+        num_decoded = ensure_decoded(
+            place.path, header, decode, num_threads=num_processes, progress=progress
+        )
+    except OSError as error:
+        where = f"{place.path.parent} cannot be written ({error.strerror or error})"
+        if config.data.cache == "auto":
+            return f"images are decoded whenever they are needed: {where}"
+        raise DataError(
+            f"data.cache_root: {where}; use another folder, or data.cache=auto"
+        ) from error
     of = "" if num_decoded == header.num_images else f" of {header.num_images}"
     done = f"{num_decoded}{of} images decoded" if num_decoded else "images decoded before"
     return f"{done}, {header.stored_px} px, {bytes_text(header.num_bytes)} in {place.path.parent}"

@@ -12,6 +12,7 @@ from tuner.data.cached_loader import CachedLoader
 from tuner.data.decode import DECODERS
 from tuner.data.loader import Loader
 from tuner.data.prepare import PreparedData
+from tuner.errors import DataError
 from tuner.images import build_loader, decode_images, decoded_place, prepare_images
 from tuner.settings.config import Config
 
@@ -129,3 +130,19 @@ def test_auto_keeps_nothing_that_would_crowd_memory_unless_told(
     told = config.with_overrides({"data.cache": "decoded"})
     assert decode(told, data, tmp_path, memory_bytes=60_000).startswith("36 images decoded")
     assert decode(config, data, tmp_path, memory_bytes=60_000).startswith("images decoded before")
+
+
+def test_a_folder_that_cannot_be_written_matters_only_where_it_is_insisted_on(
+    config: Config, data: PreparedData, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "decoded").write_text("in the way")
+    where = f"{root / 'decoded'} cannot be written (File exists)"
+    assert decode(config, data, root) == f"images are decoded whenever they are needed: {where}"
+    insisting = config.with_overrides({"data.cache": "decoded"})
+    with pytest.raises(DataError) as caught:
+        decode(insisting, data, root)
+    assert str(caught.value) == (
+        f"data.cache_root: {where}; use another folder, or data.cache=auto"
+    )

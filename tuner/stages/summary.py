@@ -81,8 +81,9 @@ def say_winner(record: Record, winner: Winner) -> None:
         told = f"{confirmed_text(metric, winner.confirmed)}; {in_search} in the search"
     else:
         told = f"{in_search} at epoch {winner.report['epoch']:g}"
+    judged_by = count_text(winner.report["num_evaluated"], "validation image")
     settings = (f"{key} = {value}" for key, value in winner.trial.settings.items())
-    say_under("best", f"trial {number}: {told}", *settings)
+    say_under("best", f"trial {number}: {told}, of {judged_by}", *settings)
 
 
 def say_times(times: Mapping[str, float], expected_s: float | None) -> None:

@@ -234,7 +234,8 @@ def test_the_end_says_what_was_found_and_what_it_cost(
     capsys.readouterr()
     sum_up(ended.course, winner, ended.record, ended.runs, TIMES, is_whole=True)
     assert capsys.readouterr().out.splitlines() == [
-        "best      trial 1: 62.5 % ± 17.7 over 2 fresh seeds; 75.0 % in the search",
+        "best      trial 1: 62.5 % ± 17.7 over 2 fresh seeds; 75.0 % in the search, "
+        "of 50 validation images",
         "          optim.lr = 0.2",
         "          optim.name = sgd",
         "          train.batch_size = 16",
@@ -291,7 +292,10 @@ def test_without_confirm_runs_the_end_says_the_score_of_the_search(
     winner = ended.hand_over()
     capsys.readouterr()
     sum_up(ended.course, winner, ended.record, None, TIMES, is_whole=True)
-    assert capsys.readouterr().out.splitlines()[0] == "best      trial 1: 0.250 at epoch 1"
+    assert (
+        capsys.readouterr().out.splitlines()[0]
+        == "best      trial 1: 0.250 at epoch 1, of 50 validation images"
+    )
 
 
 def test_one_fresh_seed_has_no_spread(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
@@ -300,5 +304,5 @@ def test_one_fresh_seed_has_no_spread(ended: Ended, capsys: pytest.CaptureFixtur
     capsys.readouterr()
     sum_up(ended.course, winner, ended.record, ended.runs, TIMES, is_whole=True)
     assert capsys.readouterr().out.splitlines()[0] == (
-        "best      trial 1: 50.0 % over 1 fresh seed; 75.0 % in the search"
+        "best      trial 1: 50.0 % over 1 fresh seed; 75.0 % in the search, of 50 validation images"
     )
