@@ -124,9 +124,10 @@ def read_task(keys: RetrainKeys, overrides: list[str]) -> Task:
 
 
 def find_cache(best_yaml: Path) -> Path | None:
-    """Returns the cache that a search left with its generated set above its `best.yaml`."""
+    """Returns the cache that a search left above its `best.yaml`: images generated or decoded."""
     caches = (folder / ".cache" for folder in best_yaml.parents)
-    return next((cache for cache in caches if any(cache.glob("generated-*"))), None)
+    ours = ("generated-*", "decoded/*.pixels")  # ~/.cache is everybody's
+    return next((cache for cache in caches if any(any(cache.glob(each)) for each in ours)), None)
 
 
 def read_best(path: Path) -> dict[str, Any]:
