@@ -1,4 +1,4 @@
-"""`python -m tuner.dataset`: only the prepare stage of a search, and what it found.
+"""`python -m tuner.dataset`: opens every image of a search once, and tells what it found.
 
 python -m tuner.dataset space=imagenet_small data.source=folder data.root=/my/images
 """
@@ -29,16 +29,22 @@ def main(keys: DatasetKeys, overrides: list[str]) -> None:
     asked = open_search(keys.space, overrides, name=keys.name, output=keys.output, resume="auto")
     skipping = asked.with_settings({"data.on_bad_image": "skip"})
 
+    from tuner.images import prepare_images
+    from tuner.planning.machine import look
     from tuner.reporting.dataset_table import dataset_table
-    from tuner.reporting.terminal import say
-    from tuner.stages.course import plan_course
-    from tuner.stages.prepare import prepare
+    from tuner.reporting.terminal import counting, say
 
-    with hold_folder(asked.folder):
-        data = prepare(plan_course(skipping))
+    with hold_folder(asked.folder), counting("prepare") as progress:
+        data = prepare_images(
+            skipping.config,
+            asked.cache_root,
+            report_path=asked.folder / "dataset.json",
+            num_processes=max(1, int(look().cpus)),
+            progress=progress,
+        )
     assert data.record is not None
     record = json.loads(data.record)
-    for line in dataset_table(record):
+    for line in (*data.notes, *dataset_table(record)):
         say(line)
     if record["unreadable"] and asked.config.data.on_bad_image == "fail":
         raise DataError(

@@ -21,6 +21,7 @@ RESULT_KEYS = (
     "num_evaluated",
     "epoch",
     "samples_seen",
+    "micro_batch_size",
 )
 
 

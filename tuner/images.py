@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from tuner.data.augment import stored_size_px
-from tuner.data.cache import CacheHeader, DecodedImages, ensure_decoded, holds
+from tuner.data.cache import CacheHeader, DecodedImages, ensure_decoded, holds, unfinished_of
 from tuner.data.cached_loader import CachedLoader, DeviceLoader
 from tuner.data.decode import decoder_versions
 from tuner.data.generated import ensure_generated
@@ -24,6 +24,7 @@ from tuner.files import free_bytes
 from tuner.planning.decoded import why_not_decoded
 from tuner.reporting.terminal import bytes_text
 from tuner.settings.config import Config
+from tuner.settings.wording import shown_path
 from tuner.training.feed import BatchSource
 
 DECODED = "decoded"  # the folder under the cache's root
@@ -48,6 +49,46 @@ class DecodedPlace:
     def is_there(self) -> bool:
         """Whether they have been decoded."""
         return holds(self.path, self.header)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a killed process has left a part of them."""
+        return holds(unfinished_of(self.path), self.header)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """What came of decoding the images beforehand.
+
+    Attributes:
+        place: Where they belong.
+        num_decoded: Images that were not there yet.
+        refusal: Why they are not kept; None where they are.
+    """
+
+    place: DecodedPlace
+    num_decoded: int = 0
+    refusal: str | None = None
+
+    def told(self, cache: str, *, has_gpu: bool) -> str:
+        """Returns it for people.
+
+        Args:
+            cache: The setting `data.cache`.
+            has_gpu: Whether training uses one.
+        """
+        if self.refusal:
+            return f"images are decoded whenever they are needed: {self.refusal}"
+        header, num_decoded = self.place.header, self.num_decoded
+        of = "" if num_decoded == header.num_images else f" of {header.num_images}"
+        done = f"{num_decoded}{of} images decoded" if num_decoded else "images decoded before"
+        size = f"{header.stored_px} px, {bytes_text(header.num_bytes)}"
+        gpu = ""
+        if has_gpu and cache != "decoded":
+            gpu = "; on the GPU, too, where a quarter of a trial's share holds them"
+        elif cache == "device":
+            gpu = "; there is no GPU to keep them on"
+        return f"{done}, {size} in {shown_path(self.place.path.parent)}{gpu}"
 
 
 def images_root(config: Config, cache_root: Path, progress: Progress | None = None) -> Path:
@@ -92,10 +133,11 @@ def decode_images(
     memory_bytes: int,
     num_processes: int,
     progress: Progress,
-) -> str:
-    """Returns what to say of the decoded cache, which is whole and there where it is used.
+    spared_bytes: int = 0,
+) -> Decoding:
+    """Decodes the images for everybody where that is wanted and there is room; returns what came.
 
-    What lies there already is used whatever there is room for.
+    What lies there already, or was begun, is used whatever there is room for.
 
     Args:
         config: `data.cache` and what decides the pixels.
@@ -104,21 +146,22 @@ def decode_images(
         memory_bytes: Of the machine.
         num_processes: Processes that decode, threads that check.
         progress: Told as the work goes on.
+        spared_bytes: Of the disk, for what comes later; `data.cache=auto` leaves them.
 
     Raises:
-        DataError: An image has changed since it was checked; or the file that `data.cache` insists
-            on cannot be written.
+        DataError: An image has changed since it was checked; or `data.cache` insists on a file that
+            cannot be kept there.
     """
-    if config.data.cache == "none":
-        return "images are decoded whenever they are needed (data.cache=none)"
     place = decoded_place(config, data, cache_root)
-    header = place.header
-    if config.data.cache == "auto" and not place.is_there:
+    if config.data.cache == "none":
+        return Decoding(place, refusal="data.cache=none")
+    if config.data.cache == "auto" and not (place.is_there or place.is_begun):
+        room_bytes = max(0, free_bytes(cache_root) - spared_bytes)
         refusal = why_not_decoded(
-            header.num_bytes, free_bytes=free_bytes(cache_root), memory_bytes=memory_bytes
+            place.header.num_bytes, free_bytes=room_bytes, memory_bytes=memory_bytes
         )
         if refusal:
-            return f"images are decoded whenever they are needed: decoded {refusal}"
+            return Decoding(place, refusal=refusal)
 
     def decode(chunks: Sequence[NDArray[np.int64]]) -> Generator[NDArray[np.uint8], None, None]:
         with read_originals(config, {"all": joined(data)}, num_workers=num_processes) as loader:
@@ -126,18 +169,16 @@ def decode_images(
 
     try:
         num_decoded = ensure_decoded(
-            place.path, header, decode, num_threads=num_processes, progress=progress
+            place.path, place.header, decode, num_threads=num_processes, progress=progress
         )
     except OSError as error:
-        where = f"{place.path.parent} cannot be written ({error.strerror or error})"
+        refusal = f"cannot be kept in {place.path.parent} ({error.strerror})"
         if config.data.cache == "auto":
-            return f"images are decoded whenever they are needed: {where}"
+            return Decoding(place, refusal=f"they {refusal}")
         raise DataError(
-            f"data.cache_root: {where}; use another folder, or data.cache=auto"
+            f"data.cache: decoded images {refusal}; use another data.cache_root, or data.cache=auto"
         ) from error
-    of = "" if num_decoded == header.num_images else f" of {header.num_images}"
-    done = f"{num_decoded}{of} images decoded" if num_decoded else "images decoded before"
-    return f"{done}, {header.stored_px} px, {bytes_text(header.num_bytes)} in {place.path.parent}"
+    return Decoding(place, num_decoded=num_decoded)
 
 
 def decoded_place(config: Config, data: PreparedData, cache_root: Path) -> DecodedPlace:
@@ -149,9 +190,11 @@ def decoded_place(config: Config, data: PreparedData, cache_root: Path) -> Decod
     return DecodedPlace(cache_root / DECODED / f"{name}.pixels", header)
 
 
-def is_decoded(config: Config, data: PreparedData, cache_root: Path) -> bool:
-    """Returns whether `build_loader` finds the images decoded."""
-    return config.data.cache != "none" and decoded_place(config, data, cache_root).is_there
+def decoded_bytes(config: Config, data: PreparedData, cache_root: Path) -> int:
+    """Returns the bytes of the decoded images that `build_loader` finds; 0 where there are none."""
+    place = decoded_place(config, data, cache_root)
+    is_used = config.data.cache != "none" and place.is_there
+    return place.header.num_bytes if is_used else 0
 
 
 def joined(data: PreparedData) -> ImageIndex:
@@ -174,25 +217,29 @@ def build_loader(
         cache_root: Where caches are kept.
         device_bytes: What decoded images may take of the GPU.
     """
-    if not is_decoded(config, data, cache_root):
+    has_gpu = torch.cuda.is_available()
+    if not decoded_bytes(config, data, cache_root):
         return read_originals(
             config,
             {"train": data.train, "validation": data.validation},
             num_workers=config.loader.num_workers,
+            is_pinned=has_gpu,
         )
     place = decoded_place(config, data, cache_root)
     images = DecodedImages(place.path, place.header)
     first_rows = {"train": 0, "validation": len(data.train)}
     is_wanted = config.data.cache in ("auto", "device")
-    if is_wanted and place.header.num_bytes <= device_bytes and torch.cuda.is_available():
+    if is_wanted and place.header.num_bytes <= device_bytes and has_gpu:
         try:
             return DeviceLoader(images, first_rows, torch.device("cuda"))
         except torch.OutOfMemoryError:
             pass  # the card is shared with somebody who does not keep to a share
-    return CachedLoader(images, first_rows)
+    return CachedLoader(images, first_rows, is_pinned=has_gpu)
 
 
-def read_originals(config: Config, indexes: dict[str, ImageIndex], *, num_workers: int) -> Loader:
+def read_originals(
+    config: Config, indexes: dict[str, ImageIndex], *, num_workers: int, is_pinned: bool = False
+) -> Loader:
     """Returns a loader that decodes the files themselves."""
     return Loader(
         indexes,
@@ -200,4 +247,5 @@ def read_originals(config: Config, indexes: dict[str, ImageIndex], *, num_worker
         decoder=config.data.decoder,
         num_workers=num_workers,
         prefetch_factor=config.loader.prefetch_factor,
+        is_pinned=is_pinned,
     )

@@ -21,8 +21,6 @@ from tuner.training.state import TrainState
 from tuner.training.step import micro_batch_size
 from tuner.trial import TrialContext
 
-HOST = torch.device("cpu")
-
 
 def measure_speed(
     settings: Mapping[str, Any], seconds: float, context: Mapping[str, Any]
@@ -30,8 +28,9 @@ def measure_speed(
     """Returns the speed of training with these settings, as plain values.
 
     Args:
-        settings: Go over those of the context, by dotted key. `IMAGES_FROM` among them says where
-            the images are beforehand: "host", "device", or "loader", as in training.
+        settings: Go over those of the context, by dotted key. `IMAGES_FROM` among them says whence
+            the images come: "loader", as in training; "memory", where the loader had put them; or
+            "device".
         seconds: Whole steps are timed until they have passed, after one to warm up what is new;
             0 is one step, warm or not.
         context: `dataclasses.asdict` of the `TrialContext` that the search's trials will get.
@@ -50,9 +49,7 @@ def measure_speed(
     images_from = settings.pop(IMAGES_FROM, "loader")
     config = Config.from_json(shared.config_json).with_overrides(settings)
     data, loader, state, is_new = KEPT.get(shared, config)
-    source: BatchSource = loader
-    if images_from != "loader":
-        source = HeldBatches(loader, state.device if images_from == "device" else HOST)
+    source = loader if images_from == "loader" else KEPT.held(images_from)
     try:
         speed = time_steps(
             state,
@@ -65,6 +62,7 @@ def measure_speed(
     except Exception:
         KEPT.forget_state()  # cut off in the middle of a step
         raise
+    KEPT.keep_slices(config)
     return {
         "images_per_s": speed.images_per_s,
         "num_images": speed.num_images,
@@ -76,9 +74,14 @@ def measure_speed(
 
 
 class HeldBatches:
-    """Batches that are read once and given again and again: reading them costs nothing more."""
+    """Batches that are read once and given again and again: reading them costs nothing more.
 
-    def __init__(self, source: BatchSource, device: torch.device) -> None:
+    Args:
+        source: Reads them.
+        device: Where they are held; None leaves them where the source has put them.
+    """
+
+    def __init__(self, source: BatchSource, device: torch.device | None = None) -> None:
         self._source = source
         self._device = device
         self._held: dict[int, torch.Tensor] = {}
@@ -90,7 +93,7 @@ class HeldBatches:
         for chosen in positions:
             if len(chosen) not in self._held:
                 (batch,) = self._source.batches(split, [chosen])
-                self._held[len(chosen)] = batch.to(self._device)
+                self._held[len(chosen)] = batch.to(self._device or batch.device)
             yield self._held[len(chosen)]
 
 
@@ -102,6 +105,8 @@ class KeptRun:
         self._data: PreparedData | None = None
         self._loader: ClosableSource | None = None
         self._state: TrainState | None = None
+        self._held: dict[str, HeldBatches] = {}
+        self._slices: dict[int | str, int] = {}
 
     def get(
         self, shared: TrialContext, config: Config
@@ -125,13 +130,30 @@ class KeptRun:
         if is_new_state:
             self.forget_state()
             self._state = build_state(config, len(self._data.train.classes))
+            self._slices = {}
         assert self._loader is not None
         assert self._state is not None
-        # Set each time: where memory ran out, the measurement before has left smaller slices.
-        self._state.micro_batch_size = micro_batch_size(
-            config.train.batch_size, config.train.accumulate_steps, ghost_size(self._state.model)
+        # Each has slices of its own, smaller than asked where memory was short the first time.
+        steps = config.train.accumulate_steps
+        self._state.asks_for_room = steps not in self._slices
+        self._state.micro_batch_size = self._slices.get(steps) or micro_batch_size(
+            config.train.batch_size, steps, ghost_size(self._state.model)
         )
         return self._data, self._loader, self._state, is_new_loader or is_new_state
+
+    def keep_slices(self, config: Config) -> None:
+        """Remembers the slices that the last measurement has ended with, for these settings."""
+        assert self._state is not None
+        self._slices[config.train.accumulate_steps] = self._state.micro_batch_size
+
+    def held(self, images_from: str) -> HeldBatches:
+        """Returns batches of the loader held in "memory", or on the "device"."""
+        assert self._loader is not None
+        assert self._state is not None
+        if images_from not in self._held:
+            device = self._state.device if images_from == "device" else None
+            self._held[images_from] = HeldBatches(self._loader, device)
+        return self._held[images_from]
 
     def forget_state(self) -> None:
         """Drops the model; its memory is free for the next one."""
@@ -146,6 +168,7 @@ class KeptRun:
         self._data = None
 
     def _end_loader(self) -> None:
+        self._held = {}
         if self._loader is not None:
             self._loader.close()
             self._loader = None

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, ValidationError
 from tuner import cli
 from tuner.errors import RunError, SettingsError, StudyError
 from tuner.files import hold_folder, write_json, write_text
-from tuner.settings.config import Config
+from tuner.settings.config import Config, flatten
 from tuner.settings.identity import binding_settings, describe_changes
 from tuner.settings.load import load_settings, load_space
 from tuner.settings.text import read_yaml
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tuner.assemble import TrainingRun
 
 OUTPUT_ROOT = Path("results")
+STEP_KEYS = ("model.", "data.image_size", "train.batch_size", "train.accumulate_steps")
 
 
 class RetrainKeys(cli.Keys):
@@ -47,6 +48,7 @@ class RecordedResult(BaseModel, frozen=True, strict=True):
     epoch: float
     num_correct: int
     num_evaluated: int
+    micro_batch_size: int | None = None
 
 
 class RecordedEnvironment(BaseModel, frozen=True, strict=True):
@@ -73,7 +75,8 @@ class Task:
 
     Attributes:
         recorded: The content of `best.yaml`; None where a space was given.
-        cache_root: Folder of the generated set, unless the settings name one.
+        micro_batch_size: Images of a slice as recorded; None where these settings ask for others.
+        cache_root: Folder of generated and decoded images.
     """
 
     config: Config
@@ -81,6 +84,7 @@ class Task:
     cache_root: Path
     threads: int
     recorded: Mapping[str, Any] | None
+    micro_batch_size: int | None = None
 
 
 def main(keys: RetrainKeys, overrides: list[str]) -> None:
@@ -111,7 +115,7 @@ def read_task(keys: RetrainKeys, overrides: list[str]) -> Task:
     if keys.space is not None:
         space = load_space(keys.space, overrides)
         output = Path(keys.output or OUTPUT_ROOT / f"{space.name}-retrain").absolute()
-        cache_root = output.parent / ".cache"
+        cache_root = Path(space.config.data.cache_root or output.parent / ".cache")
         return Task(space.config, output, cache_root, threads_here(space.config), None)
     path = Path(keys.config or "").absolute()
     recorded = read_best(path)
@@ -120,7 +124,20 @@ def read_task(keys: RetrainKeys, overrides: list[str]) -> Task:
     if config.resources != load_settings(recorded["settings"], path, []).resources:
         threads = threads_here(config)
     output = Path(keys.output or path.parent / "retrain").absolute()
-    return Task(config, output, find_cache(path) or output.parent / ".cache", threads, recorded)
+    cache_root = Path(config.data.cache_root or find_cache(path) or output.parent / ".cache")
+    return Task(
+        config, output, cache_root, threads, recorded, recorded_slice(recorded, path, config)
+    )
+
+
+def recorded_slice(recorded: Mapping[str, Any], path: Path, config: Config) -> int | None:
+    """Returns the images of a slice that the result was reached with, while steps are the same.
+
+    Memory had decided on them, and another card would decide otherwise.
+    """
+    before, now = flatten(load_settings(recorded["settings"], path, [])), flatten(config)
+    is_same = all(before[key] == now[key] for key in now if key.startswith(STEP_KEYS))
+    return recorded["result"].get("micro_batch_size") if is_same else None
 
 
 def find_cache(best_yaml: Path) -> Path | None:
@@ -193,31 +210,36 @@ def open_training(task: Task) -> "TrainingRun":
     torch.set_num_threads(task.threads)
     check_model(task.config)
     machine = look()
+    num_processes = max(1, int(machine.cpus))
     with counting("preparing images") as progress:
         data = prepare_images(
             task.config,
             task.cache_root,
             report_path=task.output / "dataset.json",
-            num_processes=int(machine.cpus),
+            num_processes=num_processes,
             progress=progress,
         )
     for note in (*data.notes, *short_step_notes(task.config.train.batch_size, len(data.train))):
         say(note)
     claim_output(task, data.fingerprint)
     write_dataset_record(task.output / "dataset.json", data)
-    with counting("decoding") as progress:
-        decode_images(
+    with counting("decoding images") as progress:
+        decoding = decode_images(
             task.config,
             data,
             task.cache_root,
             memory_bytes=machine.memory_bytes,
-            num_processes=int(machine.cpus),
+            num_processes=num_processes,
             progress=progress,
         )
+    say(decoding.told(task.config.data.cache, has_gpu=bool(machine.gpus)))
     card_bytes = min((gpu.memory_bytes for gpu in machine.gpus), default=0)
     device_bytes = device_cache_bytes(1.0, card_bytes)
     loader = build_loader(task.config, data, task.cache_root, device_bytes=device_bytes)
-    return open_run(task.config, data, loader, task.output / "checkpoints", on_damaged=say)
+    run = open_run(task.config, data, loader, task.output / "checkpoints", on_damaged=say)
+    if task.micro_batch_size and not run.state.samples_seen:
+        run.state.micro_batch_size = task.micro_batch_size
+    return run
 
 
 def claim_output(task: Task, fingerprint: str) -> None:
@@ -322,8 +344,9 @@ def why_not(run: "TrainingRun", task: Task) -> str:
         "threads": task.threads,
         "device": run.state.device.type,
         "processor": processor(),
+        "micro_batch_size": run.state.micro_batch_size,
     }
-    was = task.recorded["environment"]
+    was = {"micro_batch_size": None} | task.recorded["environment"] | task.recorded["result"]
     differing = describe_changes({key: was[key] for key in now} | was["versions"], now | versions())
     return ", ".join(differing) or "though nothing known differs"
 

@@ -38,7 +38,7 @@ def main(keys: ThroughputKeys, overrides: list[str]) -> None:
     from tuner.reporting.terminal import say, say_under
     from tuner.stages.course import plan_course, say_machine
     from tuner.stages.measure import measure_speeds, told
-    from tuner.stages.prepare import prepare
+    from tuner.stages.prepare import decode, prepare
 
     course = plan_course(search)
     say_machine(course)
@@ -53,6 +53,7 @@ def main(keys: ThroughputKeys, overrides: list[str]) -> None:
     ):
         data = prepare(course)
         write_dataset_record(search.folder / "dataset.json", data)  # the processes read it
+        decode(course, data)
         known = measure_speeds(course.with_images(data), data.fingerprint, ray)
     say_under("measure", told(known))
     for line in speed_table(list(csv.DictReader(known.table.splitlines()))):

@@ -29,7 +29,7 @@ from tuner.assemble import build_recipe, build_state, open_run
 from tuner.data.prepare import PreparedData
 from tuner.images import ClosableSource, build_loader, decode_images, prepare_images
 from tuner.planning.environment import git_commit, processor, versions
-from tuner.probe import HOST, HeldBatches
+from tuner.probe import HeldBatches
 from tuner.settings.config import Config
 from tuner.settings.load import load_space
 from tuner.training.feed import BatchSource
@@ -234,7 +234,7 @@ def training_beside_synthetic(folder: Path, name: str) -> dict[str, Any]:
             return found.images_per_s
 
         with closing(prepared.loader(config, "decoded")) as loader:
-            held = HeldBatches(loader, HOST)
+            held = HeldBatches(loader)
             speeds = in_turns({"cache": lambda: speed(loader), "synthetic": lambda: speed(held)})
     return {"set": name, "images_per_s": speeds, "ratio": ratio(speeds, "cache", "synthetic")}
 

@@ -151,7 +151,7 @@ def test_a_call_of_0_s_is_the_warm_up_itself(context: dict[str, Any], built: Bui
     assert steps == [1, 2, 3]
 
 
-def test_slices_that_memory_has_halved_are_told_and_forgotten(
+def test_slices_that_memory_has_halved_are_told_and_kept_for_these_settings(
     context: dict[str, Any], built: Built
 ) -> None:
     measure_speed({}, 0.0, context)
@@ -165,7 +165,22 @@ def test_slices_that_memory_has_halved_are_told_and_forgotten(
 
     assert measure_speed({}, 0.0, context)["micro_batch_size"] == 4
     most = NUM_TRAIN
-    assert measure_speed({}, 0.0, context)["micro_batch_size"] == NUM_TRAIN
+    assert measure_speed({}, 0.0, context)["micro_batch_size"] == 4
+    others = {"train.accumulate_steps": 2}
+    assert measure_speed(others, 0.0, context)["micro_batch_size"] == NUM_TRAIN // 2
+
+
+def test_room_is_asked_for_by_the_first_step_of_each_slicing(
+    context: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [False, True, True]
+    monkeypatch.setattr("tuner.training.loop.has_margin", lambda *_: answers.pop(0))
+    assert measure_speed({}, 0.0, context)["micro_batch_size"] == NUM_TRAIN // 2
+    assert measure_speed({}, 0.1, context)["micro_batch_size"] == NUM_TRAIN // 2
+    others = {"train.accumulate_steps": 3}
+    assert measure_speed(others, 0.1, context)["micro_batch_size"] == NUM_TRAIN // 3
+    assert measure_speed({}, 0.0, context)["micro_batch_size"] == NUM_TRAIN // 2
+    assert answers == []
 
 
 def test_a_run_cut_off_by_an_error_is_not_used_again(
@@ -182,7 +197,7 @@ def test_a_run_cut_off_by_an_error_is_not_used_again(
     assert built.counts() == (1, 2)
 
 
-@pytest.mark.parametrize("images_from", ["host", "device"])
+@pytest.mark.parametrize("images_from", ["memory", "device"])
 def test_held_images_are_read_once(
     context: dict[str, Any], images_from: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +209,7 @@ def test_held_images_are_read_once(
 
     monkeypatch.setattr("tuner.data.loader.read_image", read_counted)
     settings = {"train.batch_size": 20, IMAGES_FROM: images_from}
-    told = measure_speed(settings, 0.2, context)
-    assert told["num_images"] > 2 * NUM_TRAIN
+    for _ in range(2):
+        told = measure_speed(settings, 0.2, context)
+        assert told["num_images"] > 2 * NUM_TRAIN
     assert len(reads) == NUM_TRAIN  # a batch of 20 and the short one of 4

@@ -10,6 +10,7 @@ disk that fails is an error where a mapping would end the process with SIGBUS.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import zlib
@@ -29,7 +30,7 @@ from tuner.files import sync_folder
 
 FORMAT = 1  # another number whenever the same image would give other pixels
 HEADER_BYTES = 4096
-CHUNK_IMAGES = 64
+CHUNK_IMAGES, CHUNK_BYTES = 64, 2**24  # of what is decoded, written or checked in one go
 
 Rows: TypeAlias = NDArray[np.int64]
 # Given arrays of rows, their pixels in order: uint8 (n, stored_px, stored_px, 3) for n rows.
@@ -53,6 +54,11 @@ class CacheHeader:
     def image_bytes(self) -> int:
         """Bytes of one image."""
         return 3 * self.stored_px**2
+
+    @property
+    def chunk_images(self) -> int:
+        """Images that are decoded, written or checked in one go."""
+        return max(1, min(CHUNK_IMAGES, CHUNK_BYTES // self.image_bytes))
 
     @property
     def pixels_offset(self) -> int:
@@ -81,6 +87,7 @@ class DecodedImages:
 
     def __init__(self, path: Path, header: CacheHeader, *, writable: bool = False) -> None:
         self.header = header
+        self._path = path
         self._fd = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
         if os.pread(self._fd, HEADER_BYTES, 0) != header.to_bytes():
             self._refuse(f"{path}: holds other images")
@@ -105,8 +112,12 @@ class DecodedImages:
         """
         size, start = self.header.image_bytes, self.header.pixels_offset
         for row, image in zip(rows.tolist(), into, strict=True):
-            if os.preadv(self._fd, [image.data], start + row * size) != size:
-                raise OSError("decoded images: the file was cut short while it was read")
+            try:
+                num_bytes = os.preadv(self._fd, [image.data], start + row * size)
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(self._path)) from error
+            if num_bytes != size:
+                raise OSError(errno.EIO, "was cut short while it was read", str(self._path))
 
     def write(self, rows: Rows, pixels: NDArray[np.uint8]) -> None:
         """Write consecutive rows, and then their sums."""
@@ -152,8 +163,12 @@ def ensure_decoded(
     Raises:
         OSError: The disk has no room for it, or fails.
     """
+    if holds(path, header):  # where others have built it nothing has to be written
+        with DecodedImages(path, header) as images:
+            if not len(_damaged(images, num_threads, progress)):
+                return 0
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".unfinished")
+    unfinished = unfinished_of(path)
     with FileLock(path.with_suffix(".lock")):
         begun = next((each for each in (path, unfinished) if holds(each, header)), None)
         if begun is None:
@@ -171,6 +186,11 @@ def ensure_decoded(
         unfinished.replace(path)
         sync_folder(path.parent)
     return len(missing)
+
+
+def unfinished_of(path: Path) -> Path:
+    """Return what the file is called while it is built."""
+    return path.with_suffix(".unfinished")
 
 
 def holds(path: Path, header: CacheHeader) -> bool:
@@ -195,17 +215,18 @@ def _reserve(path: Path, header: CacheHeader) -> None:
 
 
 def _damaged(images: DecodedImages, num_threads: int, progress: Progress) -> Rows:
-    chunks = _chunks(np.arange(images.header.num_images))
+    header = images.header
+    chunks = _chunks(np.arange(header.num_images), header.chunk_images)
     found = []
     with ThreadPoolExecutor(num_threads) as pool:  # zlib and the kernel leave the GIL meanwhile
         for rows, damaged in zip(chunks, pool.map(images.damaged_rows, chunks), strict=True):
             found.append(damaged)
-            progress(int(rows[-1]) + 1, images.header.num_images)
+            progress(int(rows[-1]) + 1, header.num_images)
     return np.concatenate(found)
 
 
 def _fill(images: DecodedImages, missing: Rows, decode: Decode, progress: Progress) -> None:
-    chunks, num_done = _chunks(missing), 0
+    chunks, num_done = _chunks(missing, images.header.chunk_images), 0
     with closing(decode(chunks)) as decoded:
         for rows, pixels in zip(chunks, decoded, strict=True):
             images.write(rows, pixels)
@@ -213,13 +234,13 @@ def _fill(images: DecodedImages, missing: Rows, decode: Decode, progress: Progre
             progress(num_done, len(missing))
 
 
-def _chunks(rows: Rows) -> list[Rows]:
-    """Return the ascending rows in parts of consecutive ones, CHUNK_IMAGES at most."""
+def _chunks(rows: Rows, most: int) -> list[Rows]:
+    """Return the ascending rows in parts of consecutive ones, not longer than `most`."""
     stretches = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
     return [
-        stretch[start : start + CHUNK_IMAGES]
+        stretch[start : start + most]
         for stretch in stretches
-        for start in range(0, len(stretch), CHUNK_IMAGES)
+        for start in range(0, len(stretch), most)
     ]
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tuner.data.augment import to_device
-from tuner.data.cache import CHUNK_IMAGES, DecodedImages
+from tuner.data.cache import DecodedImages
 from tuner.data.loader import empty_batch
 
 
@@ -18,11 +18,15 @@ class CachedLoader:
     Args:
         images: The decoded images; closed with the loader.
         first_rows: Where the images of each split begin in the file.
+        is_pinned: As for a `Loader`.
     """
 
-    def __init__(self, images: DecodedImages, first_rows: Mapping[str, int]) -> None:
+    def __init__(
+        self, images: DecodedImages, first_rows: Mapping[str, int], *, is_pinned: bool = False
+    ) -> None:
         self._images = images
         self._first_rows = first_rows
+        self._is_pinned = is_pinned
 
     def close(self) -> None:
         """Close the file."""
@@ -33,8 +37,6 @@ class CachedLoader:
     ) -> Generator[Tensor, None, None]:
         """Yield one uint8 CPU tensor (n, stored_px, stored_px, 3) for each array of n positions.
 
-        The tensor is pinned where there is a GPU.
-
         Raises:
             OSError: The disk fails.
         """
@@ -43,7 +45,7 @@ class CachedLoader:
 
     def read(self, rows: NDArray[np.int64]) -> Tensor:
         """Return the images of n rows of the file, uint8 (n, stored_px, stored_px, 3)."""
-        batch = empty_batch(len(rows), self._images.header.stored_px)
+        batch = empty_batch(len(rows), self._images.header.stored_px, is_pinned=self._is_pinned)
         self._images.read(rows, batch.numpy())
         return batch
 
@@ -67,9 +69,9 @@ class DeviceLoader:
         self._first_rows = first_rows
         shape = (header.num_images, header.stored_px, header.stored_px, 3)
         self._pixels = torch.empty(shape, dtype=torch.uint8, device=device)
-        reader = CachedLoader(images, first_rows)
-        for start in range(0, header.num_images, CHUNK_IMAGES):
-            rows = np.arange(start, min(start + CHUNK_IMAGES, header.num_images))
+        reader = CachedLoader(images, first_rows, is_pinned=device.type == "cuda")
+        for start in range(0, header.num_images, header.chunk_images):
+            rows = np.arange(start, min(start + header.chunk_images, header.num_images))
             self._pixels[start : start + len(rows)].copy_(reader.read(rows), non_blocking=True)
         reader.close()
 

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
+from importlib import import_module, metadata
 from io import BytesIO
 from typing import TypeAlias
 
@@ -72,6 +72,8 @@ def decode(data: bytes, path: str, decoder: str, *, is_checked: bool = False) ->
         DataError: The file is empty, cut short, damaged, too large or no image; begins with `path`.
     """
     decode_jpeg = JPEG_DECODERS.get(decoder)
+    if decode_jpeg is _by_simplejpeg:
+        import_module("simplejpeg")  # here, or a missing package would be every image's fault
     if is_checked and decode_jpeg and is_plain_jpeg(data):
         pixels = decode_jpeg(data)
         if pixels is not None:
@@ -140,7 +142,7 @@ def fit_square(image: Pixels, size_px: int) -> Pixels:
 
 def decoder_versions() -> str:
     """Return the versions that pixels and verdicts depend on."""
-    simplejpeg = version("simplejpeg")
+    simplejpeg = metadata.version("simplejpeg")
     return f"simplejpeg {simplejpeg}, opencv {cv2.__version__}, pillow {PIL.__version__}"
 
 
@@ -179,7 +181,7 @@ def _pixels_fast(decode_jpeg: DecodeJpeg, image: Image.Image, data: bytes) -> Pi
 
 
 def _by_simplejpeg(jpeg: bytes) -> Pixels | None:
-    import simplejpeg  # here: what needs no JPEG runs without it
+    import simplejpeg  # here: what decodes with OpenCV or Pillow runs without it
 
     try:
         return np.asarray(simplejpeg.decode_jpeg(jpeg, "RGB"), np.uint8)

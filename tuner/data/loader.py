@@ -30,6 +30,8 @@ class Loader:
         decoder: A key of `tuner.data.decode.DECODERS`.
         num_workers: Worker processes; 0 reads in the caller's thread, when a batch is asked for.
         prefetch_factor: Batches in work while the caller is busy with one.
+        is_pinned: Whether batches lie in memory that a GPU can copy from by itself; the first one
+            takes some of the GPU for this process.
         timeout_s: Seconds that one image may take before the run is given up.
     """
 
@@ -41,6 +43,7 @@ class Loader:
         decoder: str,
         num_workers: int,
         prefetch_factor: int,
+        is_pinned: bool = False,
         timeout_s: float = 120.0,
     ) -> None:
         self._indexes = indexes
@@ -48,6 +51,7 @@ class Loader:
         self._decoder = decoder
         self._num_workers = num_workers
         self._prefetch_factor = prefetch_factor
+        self._is_pinned = is_pinned
         self._timeout_s = timeout_s
         self._pool = self._start_pool() if num_workers else None
         use_one_thread()
@@ -73,7 +77,7 @@ class Loader:
     ) -> Generator[torch.Tensor, None, None]:
         """Yield one uint8 CPU tensor (n, stored_px, stored_px, 3) for each array of n positions.
 
-        The tensor is pinned where there is a GPU. `positions` is taken `prefetch_factor` arrays
+        `positions` is taken `prefetch_factor` arrays
         ahead, so an iterable over several epochs has no gap between them. The iterator may be left
         or closed at any point.
 
@@ -87,7 +91,7 @@ class Loader:
         return (self._read_now(batch_paths) for batch_paths in paths)
 
     def _read_now(self, paths: Sequence[str]) -> torch.Tensor:
-        batch = empty_batch(len(paths), self._stored_px)
+        batch = self._empty_batch(len(paths))
         for row, path in zip(batch.numpy(), paths, strict=True):
             row[:] = read_image(path, stored_px=self._stored_px, decoder=self._decoder)
         return batch
@@ -112,7 +116,7 @@ class Loader:
                 pool.release(chunk)
 
     def _receive(self, pool: WorkerPool, chunks: Sequence[Chunk]) -> torch.Tensor:
-        batch = empty_batch(sum(len(chunk.paths) for chunk in chunks), self._stored_px)
+        batch = self._empty_batch(sum(len(chunk.paths) for chunk in chunks))
         rows, start = batch.numpy(), 0
         for chunk in chunks:
             pool.receive(chunk, rows[start : start + len(chunk.paths)])
@@ -123,6 +127,9 @@ class Loader:
         index = self._indexes[split]
         return [os.path.join(index.root, index.path(position)) for position in positions]
 
+    def _empty_batch(self, num_images: int) -> torch.Tensor:
+        return empty_batch(num_images, self._stored_px, is_pinned=self._is_pinned)
+
     def _start_pool(self) -> WorkerPool:
         return WorkerPool(
             self._num_workers,
@@ -132,10 +139,10 @@ class Loader:
         )
 
 
-def empty_batch(num_images: int, stored_px: int) -> torch.Tensor:
-    """Return room for a batch, uint8 (num_images, stored_px, stored_px, 3), pinned beside a GPU."""
+def empty_batch(num_images: int, stored_px: int, *, is_pinned: bool) -> torch.Tensor:
+    """Return room for a batch, uint8 (num_images, stored_px, stored_px, 3)."""
     shape = (num_images, stored_px, stored_px, 3)
-    return torch.empty(shape, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
+    return torch.empty(shape, dtype=torch.uint8, pin_memory=is_pinned)
 
 
 def _even_parts(paths: Sequence[str], num_workers: int) -> Iterator[Sequence[str]]:

@@ -220,8 +220,10 @@ def _require_images(whole: Splits, facts: Facts, prepared: PreparedData) -> None
     }
     lost = [name for label, name in enumerate(whole.train.classes) if label not in readable]
     if lost:
+        reasons = (fact.reason for fact in facts.values() if fact.reason)
         raise DataError(
-            f"data.root: no readable training image in classes: {counted(lost)}; replace the files"
+            f"data.root: no readable training image in classes: {counted(lost)}; replace the files",
+            *reasons,
         )
     if not len(prepared.validation):
         raise DataError("data.root: no readable validation image; replace the files")

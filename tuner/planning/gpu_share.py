@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from tuner.planning.decoded import device_cache_bytes
 from tuner.planning.resources import GPU_CONTEXT_BYTES
 from tuner.planning.throughput import WITHIN
 
@@ -13,6 +14,7 @@ def trials_per_gpu(
     measure_shared: Callable[[int], float | None],
     *,
     peak_memory_bytes: int,
+    decoded_bytes: int,
     card_memory_bytes: int,
     most: int,
 ) -> int:
@@ -24,13 +26,18 @@ def trials_per_gpu(
         measure_shared: Given how many share the card, their images per second together; None
             where one of them failed.
         peak_memory_bytes: Of one trial, as torch's allocator counts.
+        decoded_bytes: Of the decoded images, that a trial keeps on the card where they fit.
         card_memory_bytes: Of the whole card.
         most: Trials that may share it, at least 1.
     """
-    each = peak_memory_bytes + GPU_CONTEXT_BYTES
     speeds: dict[int, float] = {}
     number, before = 1, 0.0
-    while number <= most and number * each <= GPU_MEMORY_SHARE * card_memory_bytes:
+    while number <= most:
+        each = peak_memory_bytes + GPU_CONTEXT_BYTES
+        if decoded_bytes <= device_cache_bytes(1 / number, card_memory_bytes):
+            each += decoded_bytes
+        if number * each > GPU_MEMORY_SHARE * card_memory_bytes:
+            break
         speed = measure_shared(number)
         if speed is None:
             break

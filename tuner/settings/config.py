@@ -141,8 +141,8 @@ class TrainConfig(Section):
     batch_size: Count = Field(default=128, description="images per optimizer step")
     accumulate_steps: Count | Literal["auto"] = Field(
         default="auto",
-        description="slices a step is cut into, to save memory; auto is the fewest powers of two "
-        "that leave a tenth of a GPU's memory free",
+        description="slices a step is cut into, to save memory; auto is 1; on a GPU slices are "
+        "halved until a tenth of its memory stays free",
     )
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
         default="auto", description="arithmetic; auto is fp32 on a CPU, bf16 or fp16 on a GPU"

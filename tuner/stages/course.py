@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from tuner.data.prepare import PreparedData
-from tuner.images import is_decoded
+from tuner.images import decoded_bytes
 from tuner.planning.cost import Estimate, Work
 from tuner.planning.decoded import device_cache_bytes
 from tuner.planning.machine import Machine, look
@@ -17,7 +17,7 @@ from tuner.stages.look import look_at_speed
 from tuner.stages.opening import Search, has_begun
 from tuner.stages.points import find_points, say_points
 from tuner.stages.speeds import Speeds, recall, speeds_of_run
-from tuner.stages.work import count_images, plan_work, stored_variants
+from tuner.stages.work import count_images, plan_work, planned_decoded_bytes, stored_variants
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Course:
         images_per_s: Of one trial beside the others; None where nobody has measured.
         expected_s: What measure, search and confirm were expected to take when it was opened.
         points: What an earlier search gives it to begin with.
-        is_decoded: Whether all trials find their images decoded.
+        decoded_bytes: Of all images decoded, where all trials find them so; else 0.
     """
 
     search: Search
@@ -38,7 +38,12 @@ class Course:
     images_per_s: float | None = None
     expected_s: float | None = None
     points: Points = Points()
-    is_decoded: bool = False
+    decoded_bytes: int = 0
+
+    @property
+    def is_decoded(self) -> bool:
+        """Whether all trials find their images decoded."""
+        return self.decoded_bytes > 0
 
     @property
     def on_dashboard(self) -> OnDashboard:
@@ -55,12 +60,13 @@ class Course:
         """The same with the images that are really there."""
         counts = (len(data.train), len(data.validation), len(data.train.classes))
         search = self.search
+        sizes = [
+            decoded_bytes(config, data, search.cache_root) for config in stored_variants(search)
+        ]
         return replace(
             self,
             work=plan_work(search, *counts),
-            is_decoded=all(
-                is_decoded(config, data, search.cache_root) for config in stored_variants(search)
-            ),
+            decoded_bytes=max(sizes) if all(sizes) else 0,
         )
 
 
@@ -84,7 +90,7 @@ def open_course(search: Search, *, is_dry_run: bool) -> Course:
         disk.check()  # later it is checked only where something is left to train
     say_plan(shared)
     say_points(search, course.points)
-    say_disk(search, disk)
+    say_disk(search, disk, planned_decoded_bytes(search, course.work))
     say_machine(shared)
     images_per_s = foresee(shared, known, may_use_gpu=is_dry_run)
     if images_per_s is None:
@@ -183,12 +189,18 @@ def say_plan(course: Course) -> None:
     )
 
 
-def say_disk(search: Search, disk: Disk) -> None:
-    """Prints what the checkpoints will take at most, and where."""
+def say_disk(search: Search, disk: Disk, decoded_bytes: int) -> None:
+    """Prints what checkpoints and decoded images will take at most, and where."""
     most = bytes_text(min(disk.need.most_bytes, disk.budget.num_bytes))
     is_asked = disk.budget.asked_gb is not None
     allowed = f"; disk_budget_gb allows {bytes_text(disk.budget.num_bytes)}" if is_asked else ""
-    say_under("disk", f"up to {most} of checkpoints in {shown_path(search.folder)}{allowed}")
+    decoded = []
+    if decoded_bytes:
+        where = shown_path(search.cache_root)
+        decoded = [f"{bytes_text(decoded_bytes)} of decoded images in {where}, for all searches"]
+    say_under(
+        "disk", f"up to {most} of checkpoints in {shown_path(search.folder)}{allowed}", *decoded
+    )
 
 
 def say_machine(course: Course) -> None:

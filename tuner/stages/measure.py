@@ -32,7 +32,8 @@ from tuner.stages.speeds import Speeds, keep_in_run, recall, remember, speeds_of
 from tuner.stages.work import largest_step
 
 SHARE_WINDOW_S = 2.0
-LIMIT_WINDOW_S = 0.5
+LIMIT_WINDOW_S, LIMIT_STEPS = 0.5, 4  # each window is at least so long
+LONGEST_LIMIT_S = 15.0
 LIMITS = {  # by what `what_limits` says, and whether images come decoded
     ("compute", False): "computing",
     ("compute", True): "computing",
@@ -159,7 +160,8 @@ def measure_speeds(course: Course, fingerprint: str, session: RaySession) -> Spe
             return found.measure(settings, seconds)
 
         choice = choose(kept, measure_window, budget_s=budget_s, clock=time.monotonic)
-        limit = find_limit(found, choice, has_gpu=plan.num_gpus > 0)
+        batch_size = min(largest_step(search).train.batch_size, course.work.num_images)
+        limit = find_limit(found, choice, batch_size, has_gpu=plan.num_gpus > 0)
     speeds = Speeds(
         pinned=dict(choice.pinned.settings),
         images_per_s=choice.images_per_s_each,
@@ -189,22 +191,31 @@ def what_matters(course: Course) -> tuple[dict[str, ParameterSpec], tuple[str, .
     return kept, (f"decoded images need no loader workers: {', '.join(left_out)} left out",)
 
 
-def find_limit(found: Probes, choice: Choice, *, has_gpu: bool) -> str:
-    """Returns what limits the pinned settings; nothing where that cannot be measured."""
+def find_limit(found: Probes, choice: Choice, batch_size: int, *, has_gpu: bool) -> str:
+    """Returns what limits the pinned settings; nothing where a GPU would need too long to tell.
 
-    def images_per_s(images_from: str) -> float | None:
-        settings = {**choice.pinned.settings, IMAGES_FROM: images_from}
-        found.measure(settings, 0.0)
-        results = found.measure(settings, LIMIT_WINDOW_S)
-        if any(result.get("reason") for result in results):
-            return None
-        return sum(result["images_per_s"] for result in results)
-
-    held = images_per_s("host")
-    on_device = images_per_s("device") if has_gpu else held
-    if held is None or on_device is None:
+    On a CPU the wait for images tells. A GPU computes meanwhile, so there training is compared with
+    training on images that are in memory already, and on its own.
+    """
+    if not has_gpu:
+        waited = choice.pinned.data_wait_share or 0.0
+        return what_limits(read=1 - waited, held=1.0, on_device=1.0)
+    sources = ("loader", "memory", "device")
+    step_s = batch_size / choice.images_per_s_each
+    window_s = max(LIMIT_WINDOW_S, LIMIT_STEPS * step_s)
+    if 2 * len(sources) * (window_s + step_s) > LONGEST_LIMIT_S:
         return ""
-    return what_limits(read=choice.images_per_s, held=held, on_device=on_device)
+    speeds = dict.fromkeys(sources, 0.0)
+    for order in (sources, sources[::-1]):  # a machine that slows down favours nobody
+        for images_from in order:
+            settings = {**choice.pinned.settings, IMAGES_FROM: images_from}
+            found.measure(settings, 0.0)  # all begin together
+            results = found.measure(settings, window_s)
+            if any(result.get("reason") for result in results):
+                return ""
+            speeds[images_from] += sum(result["images_per_s"] for result in results)
+    read, held, on_device = speeds.values()
+    return what_limits(read=read, held=held, on_device=on_device)
 
 
 def with_workers_for(cpus: float, settings: Sequence[Settings]) -> Sequence[Settings]:
@@ -275,6 +286,7 @@ def find_gpu_share(course: Course, session: RaySession) -> float:
         num_trials = trials_per_gpu(
             measure_shared,
             peak_memory_bytes=alone["peak_memory_bytes"],
+            decoded_bytes=course.decoded_bytes,
             card_memory_bytes=min(gpu.memory_bytes for gpu in course.machine.gpus),
             most=most,
         )

@@ -20,7 +20,7 @@ class Search:
 
     Attributes:
         name: The name of its folder and of its study.
-        cache_root: Where generated images and measured speeds are kept for other searches.
+        cache_root: Where generated and decoded images and measured speeds are kept for others.
     """
 
     space: Space

@@ -1,10 +1,11 @@
-"""Stage prepare: every image opened once, verdicts in `dataset.json`."""
+"""Stage prepare: every image opened once, verdicts in `dataset.json`, and decoded once."""
 
 from tuner.assemble import short_step_notes
 from tuner.data.prepare import PreparedData
 from tuner.images import decode_images, prepare_images
 from tuner.reporting.terminal import counting, say_under
 from tuner.stages.course import Course
+from tuner.stages.disk import look_at_disk
 from tuner.stages.work import stored_variants
 
 
@@ -31,21 +32,26 @@ def prepare(course: Course) -> PreparedData:
         *data.notes,
         *short_step_notes(largest, len(data.train)),
     )
-    decode(course, data)
     return data
 
 
 def decode(course: Course, data: PreparedData) -> None:
-    """Decodes the images once for all trials, where there is room, and says so."""
-    search, plan = course.search, course.plan
+    """Decodes the images once for all trials, where there is room, and says so.
+
+    Raises:
+        DataError: `data.cache` insists on a file that cannot be kept; or an image has changed.
+    """
+    search = course.search
+    need = look_at_disk(search, course.plan, course.work).need
     for config in stored_variants(search):
         with counting("decode") as progress:
-            told = decode_images(
+            decoding = decode_images(
                 config,
                 data,
                 search.cache_root,
                 memory_bytes=course.machine.memory_bytes,
-                num_processes=plan.slots * plan.threads,
+                num_processes=max(1, int(course.machine.cpus)),
                 progress=progress,
+                spared_bytes=need.least * need.checkpoint_bytes,
             )
-        say_under("", told)
+        say_under("decode", decoding.told(config.data.cache, has_gpu=course.plan.num_gpus > 0))

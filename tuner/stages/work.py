@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tuner.assemble import checkpoint_bytes, weight_copies
 from tuner.data.augment import stored_size_px
+from tuner.data.cache import CacheHeader
 from tuner.data.generated import IMAGES_PER_KIND
 from tuner.data.index import load_splits
 from tuner.data.things import THINGS
@@ -64,6 +65,18 @@ def stored_variants(search: Search) -> list[Config]:
     crops = search.possible_values("augment.crop")
     crop_of_size = {stored_size_px(crop, size_px): crop for crop in crops}
     return [search.config.with_overrides({"augment.crop": crop}) for crop in crop_of_size.values()]
+
+
+def planned_decoded_bytes(search: Search, work: Work) -> int:
+    """Returns what all images take on disk once they are decoded; 0 where that is not wanted."""
+    if search.config.data.cache == "none":
+        return 0
+    num_images = work.num_images + work.num_validation
+    sizes_px = (
+        stored_size_px(config.augment.crop, config.data.image_size)
+        for config in stored_variants(search)
+    )
+    return sum(CacheHeader("", num_images, size_px).num_bytes for size_px in sizes_px)
 
 
 def count_images(search: Search) -> tuple[int, int, int]:

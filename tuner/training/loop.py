@@ -17,7 +17,7 @@ from tuner.errors import CheckpointError
 from tuner.files import is_disk_error
 from tuner.training.evaluate import evaluate
 from tuner.training.feed import BatchSource, device_batches
-from tuner.training.memory import has_margin, keep_freed_memory
+from tuner.training.memory import forget_peak, has_margin, keep_freed_memory
 from tuner.training.optim import learning_rate
 from tuner.training.plan import PlannedStep, Recipe, next_report, plan_steps
 from tuner.training.result import EpochResult, build_result, failed_result
@@ -135,6 +135,7 @@ def take_step(
         clip_norm=recipe.clip_norm,
         has_room=_first_room(state),
     )
+    state.asks_for_room = False
     # A loss that is no number stays in the sum: it is the flag of a diverged run.
     state.sums.totals += torch.stack([outcome.losses.sum(dtype=torch.float64), outcome.num_correct])
     state.sums.num_images += num_images
@@ -145,7 +146,7 @@ def take_step(
 
 def _first_room(state: TrainState) -> Callable[[], bool] | None:
     """Return what the first step asks whether its slices leave memory free; later ones do not."""
-    if not state.keeps_margin or state.optimizer_steps:
+    if not state.asks_for_room:
         return None
     weight_bytes = sum(weight.nbytes for weight in state.model.parameters())
     return partial(has_margin, state.device, 2 * weight_bytes)  # Adam keeps two for each
@@ -236,6 +237,6 @@ def set_up_device(device: torch.device) -> None:
     if device.type == "cuda":
         torch.backends.cudnn.benchmark = False
         torch.backends.cudnn.deterministic = True
-        torch.cuda.reset_peak_memory_stats(device)
+        forget_peak(device)
         return
     keep_freed_memory()

@@ -11,6 +11,8 @@ OUT_OF_MEMORY_WORDS = (
     "CUDA error: out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+    "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
     "DefaultCPUAllocator: ",
 )
 MARGIN = 0.1  # for fragments, and evaluation
@@ -27,25 +29,33 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def release_memory(device: torch.device) -> None:
-    """Give what nobody holds back to the device; its peak is counted from here."""
+    """Give what nobody holds back to the device."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
+
+
+def forget_peak(device: torch.device) -> None:
+    """Count the device's peak from here on."""
+    if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
 
 
-def has_margin(device: torch.device, reserved_bytes: int) -> bool:
+def has_margin(device: torch.device, coming_bytes: int) -> bool:
     """Say whether the peak left MARGIN free of what this process may take of a GPU.
+
+    That is its fence, or what others and its own context leave of the card.
 
     Args:
         device: A CPU always has.
-        reserved_bytes: Of what is yet to come: the optimizer's state after the first step.
+        coming_bytes: Of what is not there yet: the optimizer's state in the first step.
     """
     if device.type != "cuda":
         return True
-    card_bytes = torch.cuda.get_device_properties(device).total_memory
-    room_bytes = torch.cuda.get_per_process_memory_fraction(device) * card_bytes
-    peak_bytes = torch.cuda.max_memory_allocated(device) + reserved_bytes
+    free_bytes, card_bytes = torch.cuda.mem_get_info(device)
+    fence_bytes = torch.cuda.get_per_process_memory_fraction() * card_bytes
+    room_bytes = min(fence_bytes, free_bytes + torch.cuda.memory_reserved(device))
+    peak_bytes = torch.cuda.max_memory_allocated(device) + coming_bytes
     return peak_bytes <= (1 - MARGIN) * room_bytes
 
 

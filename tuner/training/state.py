@@ -40,7 +40,7 @@ class TrainState:
     autocast_dtype: torch.dtype | None
     micro_batch_size: int  # images of one slice; halved where memory ran out
     sums: RunningSums
-    keeps_margin: bool = False  # whether the first step halves its slices until some is free
+    asks_for_room: bool = True  # whether the next step may halve slices that leave too little free
     samples_seen: int = 0
     optimizer_steps: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)  # reports, as plain values
@@ -68,6 +68,7 @@ class TrainState:
         if plain["scaler"]:  # empty where the run did not scale, as on a CPU before it
             self.scaler.load_state_dict(plain["scaler"])
         self.micro_batch_size = plain["micro_batch_size"]
+        self.asks_for_room = False  # of a run that goes on the slices are known
         self.sums = RunningSums(
             totals=plain["totals"].to(self.device, copy=True),
             num_images=plain["num_images"],
@@ -93,7 +94,7 @@ def start_state(
 
     `precision` is ``auto`` (fp32 on a CPU, bf16 on a GPU that has it, else fp16), ``fp32``,
     ``bf16`` or ``fp16``; fp16 alone scales its gradients. `accumulate_steps` ``auto`` begins with
-    one slice, which the first step halves until a GPU has some memory to spare.
+    one slice. The first step halves slices until a GPU has some memory to spare.
     """
     torch.manual_seed(seed)
     model = build_model().to(device).to(memory_format=torch.channels_last)
@@ -106,7 +107,6 @@ def start_state(
         autocast_dtype=dtype,
         micro_batch_size=micro_batch_size(batch_size, accumulate_steps, ghost_size(model)),
         sums=no_sums(device),
-        keeps_margin=accumulate_steps == "auto",
     )
 
 

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from tuner.training.ghost_norm import ghost_size, group_sizes
 from tuner.training.keyed_dropout import keyed_dropouts, set_places
-from tuner.training.memory import is_out_of_memory, release_memory
+from tuner.training.memory import forget_peak, is_out_of_memory, release_memory
 
 # Given rows of a batch, their images, ready for the model: (n, 3, size, size) on its device.
 Prepare: TypeAlias = Callable[[slice], Tensor]
@@ -62,12 +62,13 @@ def train_step(
 ) -> StepOutcome:
     """Take one optimizer step on the mean loss of the images that belong to `labels` (n,).
 
-    `prepare` makes the images of one slice, rows of the batch, at a time: the input's memory is
-    a slice's too. Losses are summed over the slices and divided once by n. Where memory runs out,
-    BatchNorm's buffers and the random numbers go back to the step's start and the slice is halved
-    in whole groups, so the step equals one that began with the smaller slice. `seed` keys the
-    step's random numbers (dropout): no generator's state has to survive a crash. Where `has_room`
-    says no, asked once the gradients are there, several groups are halved all the same.
+    `prepare` makes the images of one slice, rows of the batch, at a time: as numbers to compute
+    with, only a slice is there. Losses are summed over the slices and divided once by n. Where
+    memory runs out, BatchNorm's buffers and the random numbers go back to the step's start and the
+    slice is halved in whole groups, so the step equals one that began with the smaller slice.
+    `seed` keys the step's random numbers (dropout): no generator's state has to survive a crash.
+    Where `has_room` says no, asked once the gradients are there, several groups are halved all the
+    same.
 
     Raises:
         torch.OutOfMemoryError: One group alone does not fit.
@@ -91,6 +92,7 @@ def train_step(
         for buffer, value in zip(buffers, before, strict=True):
             buffer.copy_(value)
         release_memory(labels.device)
+        forget_peak(labels.device)
     if clip_norm is not None:
         scaler.unscale_(optimizer)
         nn.utils.clip_grad_norm_(model.parameters(), clip_norm)

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
@@ -135,9 +134,7 @@ def test_a_file_cut_short_is_refused_and_built_anew(tmp_path: Path, num_bytes: i
         CacheHeader("cats", 50, 8),
     ],
 )
-def test_a_file_of_other_images_is_refused_and_built_anew(
-    tmp_path: Path, other: CacheHeader
-) -> None:
+def test_a_file_of_other_images_is_refused(tmp_path: Path, other: CacheHeader) -> None:
     path = tmp_path / "b.pixels"
     ensure(path, Counted())
     assert not holds(path, other)
@@ -150,18 +147,22 @@ def test_a_file_cut_short_while_it_is_read_is_an_error_and_no_signal(tmp_path: P
     ensure(path, Counted())
     with DecodedImages(path, HEADER) as images:
         os.truncate(path, HEADER.num_bytes - 1)
-        with pytest.raises(OSError, match="cut short while it was read"):
+        with pytest.raises(OSError, match=f"was cut short while it was read: '{path}'"):
             images.read(ALL, np.empty((200, 4, 4, 3), np.uint8))
 
 
-def test_two_that_ask_at_once_build_one_file(tmp_path: Path) -> None:
-    path, decode = tmp_path / "b.pixels", Counted()
-    threads = [threading.Thread(target=ensure, args=(path, decode)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert decode.rows == ALL.tolist()
+def test_processes_that_ask_at_once_build_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "b.pixels"
+    script = (
+        "import sys; from pathlib import Path; from tests.unit.data import test_cache as t;"
+        "print(t.ensure(Path(sys.argv[1]), t.Counted()))"
+    )
+    command = [sys.executable, "-c", script, str(path)]
+    root = Path(__file__).parents[3]
+    asking = [
+        subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    assert sorted(int(each.communicate()[0]) for each in asking) == [0, 0, 200]
     np.testing.assert_array_equal(read_all(path), pixels_of(ALL))
 
 

@@ -107,9 +107,15 @@ def test_a_class_whose_images_are_all_bad_is_not_skipped(image_folder: Path) -> 
         image.write_bytes(b"")
     with pytest.raises(DataError) as caught:
         run(image_folder, on_bad_image="skip")
-    assert caught.value.problems == (
-        "data.root: no readable training image in classes: 1 (class 2); replace the files",
+    first, *others = caught.value.problems
+    assert first == (
+        "data.root: no readable training image in classes: 1 (class 2); replace the files"
     )
+    assert others == [
+        f"train/class 2/{number}.jpg: the file is empty (0 bytes); "
+        "replace it or set data.on_bad_image=skip"
+        for number in range(8)
+    ]
 
 
 def test_validation_without_a_good_image_is_refused(image_folder: Path) -> None:

@@ -13,7 +13,12 @@ from tuner.planning.throughput import WITHIN
 
 
 def trials(
-    speeds: Mapping[int, float | None], *, peak: int = 2**30, card: int = 2**37, most: int = 64
+    speeds: Mapping[int, float | None],
+    *,
+    peak: int = 2**30,
+    card: int = 2**37,
+    most: int = 64,
+    decoded: int = 2**40,
 ) -> tuple[int, list[int]]:
     """Return the trials chosen, and what was tried."""
     tried = []
@@ -22,7 +27,13 @@ def trials(
         tried.append(number)
         return speeds[number]
 
-    chosen = trials_per_gpu(measure, peak_memory_bytes=peak, card_memory_bytes=card, most=most)
+    chosen = trials_per_gpu(
+        measure,
+        peak_memory_bytes=peak,
+        decoded_bytes=decoded,
+        card_memory_bytes=card,
+        most=most,
+    )
     return chosen, tried
 
 
@@ -52,6 +63,16 @@ def test_no_more_trials_are_tried_than_memory_and_the_caller_allow() -> None:
     assert trials(doubling, card=math.ceil(4 * each / 0.9)) == (4, [1, 2, 4])
     assert trials(doubling, card=math.floor(4 * each / 0.9) - 1) == (2, [1, 2])
     assert trials(doubling, card=each) == (1, [])
+
+
+def test_decoded_images_count_where_a_trial_keeps_them_on_the_card() -> None:
+    doubling = {number: 100.0 * number for number in (1, 2, 4, 8)}
+    peak, card = 5 * 2**29, 2**35
+    of_eight = card // 4 // 8
+
+    assert trials(doubling, peak=peak, card=card, most=8, decoded=card) == (8, [1, 2, 4, 8])
+    assert trials(doubling, peak=peak, card=card, most=8, decoded=of_eight) == (4, [1, 2, 4])
+    assert trials(doubling, peak=peak, card=card, most=8, decoded=of_eight + 1)[0] == 8
 
 
 @given(st.lists(st.floats(1.0, 1e5), min_size=7, max_size=7))

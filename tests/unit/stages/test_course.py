@@ -69,14 +69,15 @@ def test_a_dry_run_says_what_would_be_done_and_what_it_would_take(told: Told) ->
         "          search: 7 trials of lenet at 16 px, rungs at 1, 3 and 9 epochs",
         "          confirm: the best 2 again on 2 fresh seeds, 4 runs",
         f"disk      up to {round(most_bytes / 1e6)} MB of checkpoints in results/tiny",
+        "          1 MB of decoded images in results/.cache, for all searches",
         "machine   2 side by side, each with 1 CPU and 1 torch thread",
-        *lines[6:7],
+        *lines[7:8],
         "          by the model's speed on random pixels; reading images comes on top",
     ]
     times = (
         rf"time      about {DURATION}: measure {DURATION}, search {DURATION}, confirm {DURATION}"
     )
-    assert re.fullmatch(times, lines[6])
+    assert re.fullmatch(times, lines[7])
     assert opened.plan == PLAN
     assert opened.expected_s == opened.work.estimate(500.0, 2, has_to_measure=True).seconds
     assert opened.images_per_s == 500.0
@@ -93,7 +94,7 @@ def test_models_lengths_and_notes_are_told_as_they_are(told: Told) -> None:
         "resources.cpus_per_trial=2",
         "throughput.train.accumulate_steps=[1, 2]",
     )
-    assert [*lines[:5], lines[6]] == [
+    assert [*lines[:5], lines[7]] == [
         "optim.lr: fixed at 0.1 by the command line, not searched",
         "plan      prepare 200 training and 200 validation images",
         "          measure: loader.num_workers x train.accumulate_steps",
@@ -118,7 +119,7 @@ def test_a_time_budget_bounds_the_search_and_not_what_comes_after(told: Told) ->
     assert lines[2] == (
         "          search: 7 trials of lenet at 16 px, rungs at 1, 3 and 9 epochs, at most 8 s"
     )
-    assert ", search 8 s, " in lines[6]
+    assert ", search 8 s, " in lines[7]
     confirm_s = unbounded.work.confirm_s(500.0, 2)
     assert opened.expected_s == 8.5 + confirm_s + START_S + measure_budget_s(8.5)
 

@@ -78,16 +78,20 @@ def test_images_that_come_decoded_now_are_measured_again(
     again = Measured(monkeypatch, SPEEDS)
     measure(course, "f00d", SESSION, has_trials=False)
     assert again.num_times == 0
-    measure(replace(course, is_decoded=True), "f00d", SESSION, has_trials=False)
+    measure(replace(course, decoded_bytes=10**6), "f00d", SESSION, has_trials=False)
     assert again.num_times == 1
 
 
 def test_decoded_images_need_no_workers(course_of: OpenCourse) -> None:
     course = course_of("throughput.train.accumulate_steps=[1, 2]")
     assert what_matters(course) == (course.search.space.throughput, ())
-    specs, notes = what_matters(replace(course, is_decoded=True))
+    specs, notes = what_matters(replace(course, decoded_bytes=10**6))
     assert list(specs) == ["train.accumulate_steps"]
     assert notes == ("decoded images need no loader workers: loader.num_workers left out",)
+
+
+ROW = Row({}, "measured", 80.0, 1.0, 0.2, 1, 1, 1, "", "")
+CHOICE = Choice((ROW,), ROW, images_per_s=80.0, num_processes=2)
 
 
 class Answering:
@@ -98,30 +102,47 @@ class Answering:
         self.asked: list[str] = []
 
     def measure(self, settings: dict[str, Any], seconds: float) -> list[dict[str, Any]]:
-        self.asked.append(settings[IMAGES_FROM])
+        if seconds:
+            self.asked.append(settings[IMAGES_FROM])
         speed = self._speeds[settings[IMAGES_FROM]]
         failed = {"reason": "out_of_memory", "message": "too large"}
         return [failed if speed is None else {"images_per_s": speed}] * 2
 
 
+ALL_IN_TURNS = ["loader", "memory", "device", "device", "memory", "loader"]
+
+
 @pytest.mark.parametrize(
-    ("device", "has_gpu", "limit", "asked"),
+    ("device", "limit", "asked"),
     [
-        (200.0, False, "images", ["host"] * 2),
-        (50.0, True, "images", ["host"] * 2 + ["device"] * 2),
-        (300.0, True, "copy", ["host"] * 2 + ["device"] * 2),
-        (None, True, "", ["host"] * 2 + ["device"] * 2),
+        (50.0, "images", ALL_IN_TURNS),
+        (300.0, "copy", ALL_IN_TURNS),
+        (None, "", ALL_IN_TURNS[:3]),
     ],
 )
-def test_what_limits_is_measured_where_the_images_are_in_memory(
-    device: float | None, has_gpu: bool, limit: str, asked: list[str]
+def test_a_gpu_s_limit_is_measured_in_turns(
+    device: float | None, limit: str, asked: list[str]
 ) -> None:
-    probes = Answering({"host": 50.0, "device": device})
-    row = Row({}, "measured", 80.0, 1.0, 0.2, 1, 1, 1, "", "")
-    choice = Choice((row,), row, images_per_s=80.0, num_processes=2)
-    found: Any = probes
-    assert find_limit(found, choice, has_gpu=has_gpu) == limit
+    probes = Answering({"loader": 40.0, "memory": 50.0, "device": device})
+    assert find_limit(probes, CHOICE, 8, has_gpu=True) == limit  # type: ignore[arg-type]
     assert probes.asked == asked
+
+
+def test_a_gpu_s_limit_is_not_asked_for_where_steps_take_long() -> None:
+    probes = Answering({})
+    assert find_limit(probes, CHOICE, 400, has_gpu=True) == ""  # type: ignore[arg-type]
+    assert probes.asked == []
+
+
+@pytest.mark.parametrize(
+    ("waited", "limit"), [(0.0, "compute"), (0.04, "compute"), (0.2, "images")]
+)
+def test_a_cpu_s_limit_is_told_by_its_wait(waited: float, limit: str) -> None:
+    row = replace(ROW, data_wait_share=waited)
+    choice = replace(CHOICE, rows=(row,), pinned=row)
+    probes = Answering({})
+    assert find_limit(probes, choice, 8, has_gpu=False) == limit  # type: ignore[arg-type]
+    assert probes.asked == []
 
 
 def test_what_the_command_line_fixes_stays_fixed(course_of: OpenCourse) -> None:

@@ -58,13 +58,13 @@ def run(
     return fit(state, train=loader.train, validation=loader.validation, recipe=recipe, **options)
 
 
-def test_auto_begins_whole_and_asks_for_room_in_the_first_step_alone(
+def test_the_first_step_alone_asks_for_room_and_halves_until_there_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[int] = []
 
-    def has_margin(device: torch.device, reserved_bytes: int) -> bool:
-        asked.append(reserved_bytes)
+    def has_margin(device: torch.device, coming_bytes: int) -> bool:
+        asked.append(coming_bytes)
         return len(asked) > 1
 
     monkeypatch.setattr("tuner.training.loop.has_margin", has_margin)
@@ -76,7 +76,16 @@ def test_auto_begins_whole_and_asks_for_room_in_the_first_step_alone(
     assert {result.micro_batch_size for result in results} == {fixed.micro_batch_size}
     list(run(fixed))
     assert weights_sha256(auto.model) == weights_sha256(fixed.model)
-    assert len(asked) == 2
+    assert len(asked) == 3
+
+
+def test_a_run_that_goes_on_keeps_its_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = start()
+    next(run(before))
+    resumed = start()
+    resumed.restore(before.to_plain())
+    monkeypatch.setattr("tuner.training.loop.has_margin", lambda *_: False)
+    assert {result.micro_batch_size for result in run(resumed)} == {before.micro_batch_size}
 
 
 def test_reports_tell_exact_scores_and_their_place() -> None:
