@@ -44,7 +44,7 @@ def has_margin(device: torch.device, reserved_bytes: int) -> bool:
     if device.type != "cuda":
         return True
     card_bytes = torch.cuda.get_device_properties(device).total_memory
-    room_bytes = torch.cuda.get_per_process_memory_fraction(device) * card_bytes
+    room_bytes = torch.cuda.get_per_process_memory_fraction(device.index) * card_bytes
     peak_bytes = torch.cuda.max_memory_allocated(device) + reserved_bytes
     return peak_bytes <= (1 - MARGIN) * room_bytes
 
