@@ -5,6 +5,8 @@ optuna or pydantic, so a machine with torch, numpy, safetensors and filelock is 
 
     PYTHONPATH=. python -m pytest -c /dev/null --rootdir=. --confcutdir=tests/gpu \
         --import-mode=importlib tests/gpu
+
+`run.py` is no test: it checks and measures in one run what takes a whole card or a clock.
 """
 
 import os
