@@ -143,7 +143,7 @@ def rate(batches: Iterable[torch.Tensor], seconds: float = WINDOW_S) -> float:
 
 
 def in_turns(contenders: Mapping[str, Callable[[], float]]) -> dict[str, float]:
-    """Return the median of each over `TURNS` turns, the first one again at the end of each."""
+    """Return the median of each over `TURNS` turns, every other one backwards."""
     found: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(TURNS):
         names = list(contenders) if turn % 2 == 0 else list(contenders)[::-1]

@@ -2,8 +2,8 @@
 
     python tests/benchmarks/decoders.py FOLDER results/benchmarks/decoders.json
 
-FOLDER holds the unpacked `cifar10-small/` and `imagenette-small/`. What is not installed is left
-out: `pip install simplejpeg "PyTurboJPEG<2"` (the latter needs libturbojpeg 2).
+FOLDER holds the unpacked `cifar10-small/` and `imagenette-small/`. PyTurboJPEG is left out where
+it is not installed: `pip install "PyTurboJPEG<2"`, which needs libturbojpeg 2.
 """
 
 import importlib.util
@@ -18,6 +18,7 @@ from typing import Any
 
 import cv2
 import numpy as np
+import simplejpeg
 from PIL import Image
 
 from tuner.data.decode import decode, use_one_thread
@@ -47,15 +48,13 @@ def main() -> None:
 
 def installed() -> dict[str, Decode]:
     found: dict[str, Decode] = {
+        "tuner, simplejpeg": lambda data: decode(data, "", "simplejpeg", is_checked=True),
         "tuner, cv2": lambda data: decode(data, "", "cv2", is_checked=True),
         "tuner, pil": lambda data: decode(data, "", "pil", is_checked=True),
+        "simplejpeg": lambda data: simplejpeg.decode_jpeg(data, colorspace="RGB"),
         "cv2": lambda data: cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB),
         "pillow": lambda data: np.asarray(Image.open(BytesIO(data)).convert("RGB")),
     }
-    if importlib.util.find_spec("simplejpeg"):
-        import simplejpeg
-
-        found["simplejpeg"] = lambda data: simplejpeg.decode_jpeg(data, colorspace="RGB")
     if importlib.util.find_spec("turbojpeg"):
         import turbojpeg
 

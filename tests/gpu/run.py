@@ -34,7 +34,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 USAGE = "use: PYTHONPATH=. python tests/gpu/run.py results/benchmarks/gpu.json"
 NO_GPU = "there is no CUDA device here: nothing was checked, and nothing written"
 NO_FIGURES = "tiny sizes on a CPU, to try the script: nothing below is a figure"
-LAST_BEGIN_S = 400.0  # a machine is lent for ten minutes: what comes later is left out
+LAST_BEGIN_S = 400.0  # the whole takes eight minutes at most: what comes later is left out
 WIDTHS = (64, 24, 16)
 
 
