@@ -1,10 +1,33 @@
-"""A retraining finds what its search has left."""
+"""A retraining finds what its search has left, and repeats how its result was reached."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tuner.retrain import find_cache
+from tuner.retrain import RetrainKeys, Task, find_cache, read_task
+from tuner.settings.config import Config
+from tuner.settings.text import yaml_text
+
+
+def task(folder: Path, *overrides: str, settings: Config | None = None) -> Task:
+    """Return the task of a `best.yaml` in `folder`, with these settings changed."""
+    path = folder / "best.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    best = {
+        "settings": json.loads((settings or Config()).to_json()),
+        "result": {
+            "samples_seen": 9000,
+            "epoch": 9.0,
+            "num_correct": 400,
+            "num_evaluated": 500,
+            "micro_batch_size": 32,
+        },
+        "data_fingerprint": "f00d",
+        "environment": {"threads": 1, "device": "cuda", "processor": "one", "versions": {}},
+    }
+    path.write_text(yaml_text(best))
+    return read_task(RetrainKeys(config=str(path)), list(overrides))
 
 
 @pytest.mark.parametrize("left", ["generated-1/train", "decoded/0a.pixels"])
@@ -14,3 +37,30 @@ def test_the_cache_of_the_search_is_used_again(tmp_path: Path, left: str) -> Non
     assert find_cache(best) is None
     (tmp_path / "results" / ".cache" / left).mkdir(parents=True)
     assert find_cache(best) == tmp_path / "results" / ".cache"
+
+
+def test_the_cache_that_the_settings_name_goes_before_all_others(tmp_path: Path) -> None:
+    (tmp_path / "results" / ".cache" / "generated-1").mkdir(parents=True)
+    folder = tmp_path / "results" / "mine"
+    assert task(folder).cache_root == tmp_path / "results" / ".cache"
+    named = Config().with_overrides({"data.cache_root": str(tmp_path / "big")})
+    assert task(folder, settings=named).cache_root == tmp_path / "big"
+    assert task(folder, f"data.cache_root={tmp_path}/other").cache_root == tmp_path / "other"
+
+
+@pytest.mark.parametrize(
+    ("override", "size"),
+    [
+        ("train.epochs=20", 32),
+        ("optim.lr=0.3", 32),
+        ("train.batch_size=64", None),
+        ("train.accumulate_steps=2", None),
+        ("model.name=lenet", None),
+        ("data.image_size=32", None),
+    ],
+)
+def test_slices_are_those_of_the_result_while_the_steps_are(
+    tmp_path: Path, override: str, size: int | None
+) -> None:
+    assert task(tmp_path).micro_batch_size == 32
+    assert task(tmp_path, override).micro_batch_size == size
