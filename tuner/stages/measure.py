@@ -33,7 +33,7 @@ from tuner.stages.work import largest_step
 
 SHARE_WINDOW_S = 2.0
 LIMIT_WINDOW_S, LIMIT_STEPS = 0.5, 4  # each window is at least so long
-LONGEST_LIMIT_S = 15.0
+LIMIT_SHARE = 0.2  # of the time of this stage, on a GPU
 LIMITS = {  # by what `what_limits` says, and whether images come decoded
     ("compute", False): "computing",
     ("compute", True): "computing",
@@ -153,15 +153,16 @@ def measure_speeds(course: Course, fingerprint: str, session: RaySession) -> Spe
         probes(session, plan, measure_speed, context(course, plan)) as found,
     ):
         budget_s = budget_of(course, plan)
+        limit_s = LIMIT_SHARE * budget_s if plan.num_gpus else 0.0
         started = time.monotonic()
 
         def measure_window(settings: Settings, seconds: float) -> Sequence[Mapping[str, Any]]:
             progress(min(int(time.monotonic() - started), ceil(budget_s)), ceil(budget_s))
             return found.measure(settings, seconds)
 
-        choice = choose(kept, measure_window, budget_s=budget_s, clock=time.monotonic)
+        choice = choose(kept, measure_window, budget_s=budget_s - limit_s, clock=time.monotonic)
         batch_size = min(largest_step(search).train.batch_size, course.work.num_images)
-        limit = find_limit(found, choice, batch_size, has_gpu=plan.num_gpus > 0)
+        limit = find_limit(found, choice, batch_size, limit_s=limit_s)
     speeds = Speeds(
         pinned=dict(choice.pinned.settings),
         images_per_s=choice.images_per_s_each,
@@ -191,19 +192,25 @@ def what_matters(course: Course) -> tuple[dict[str, ParameterSpec], tuple[str, .
     return kept, (f"decoded images need no loader workers: {', '.join(left_out)} left out",)
 
 
-def find_limit(found: Probes, choice: Choice, batch_size: int, *, has_gpu: bool) -> str:
+def find_limit(found: Probes, choice: Choice, batch_size: int, *, limit_s: float) -> str:
     """Returns what limits the pinned settings; nothing where a GPU would need too long to tell.
 
     On a CPU the wait for images tells. A GPU computes meanwhile, so there training is compared with
     training on images that are in memory already, and on its own.
+
+    Args:
+        found: What measures.
+        choice: What was measured.
+        batch_size: Images of a step.
+        limit_s: Seconds that a GPU may take to tell; 0 is a CPU.
     """
-    if not has_gpu:
+    if not limit_s:
         waited = choice.pinned.data_wait_share or 0.0
         return what_limits(read=1 - waited, held=1.0, on_device=1.0)
     sources = ("loader", "memory", "device")
     step_s = batch_size / choice.images_per_s_each
     window_s = max(LIMIT_WINDOW_S, LIMIT_STEPS * step_s)
-    if 2 * len(sources) * (window_s + step_s) > LONGEST_LIMIT_S:
+    if 2 * len(sources) * (window_s + step_s) > limit_s:
         return ""
     speeds = dict.fromkeys(sources, 0.0)
     for order in (sources, sources[::-1]):  # a machine that slows down favours nobody

@@ -124,13 +124,13 @@ def test_a_gpu_s_limit_is_measured_in_turns(
     device: float | None, limit: str, asked: list[str]
 ) -> None:
     probes = Answering({"loader": 40.0, "memory": 50.0, "device": device})
-    assert find_limit(probes, CHOICE, 8, has_gpu=True) == limit  # type: ignore[arg-type]
+    assert find_limit(probes, CHOICE, 8, limit_s=12.0) == limit  # type: ignore[arg-type]
     assert probes.asked == asked
 
 
 def test_a_gpu_s_limit_is_not_asked_for_where_steps_take_long() -> None:
     probes = Answering({})
-    assert find_limit(probes, CHOICE, 400, has_gpu=True) == ""  # type: ignore[arg-type]
+    assert find_limit(probes, CHOICE, 400, limit_s=12.0) == ""  # type: ignore[arg-type]
     assert probes.asked == []
 
 
@@ -141,7 +141,7 @@ def test_a_cpu_s_limit_is_told_by_its_wait(waited: float, limit: str) -> None:
     row = replace(ROW, data_wait_share=waited)
     choice = replace(CHOICE, rows=(row,), pinned=row)
     probes = Answering({})
-    assert find_limit(probes, choice, 8, has_gpu=False) == limit  # type: ignore[arg-type]
+    assert find_limit(probes, choice, 8, limit_s=0.0) == limit  # type: ignore[arg-type]
     assert probes.asked == []
 
 
