@@ -94,7 +94,9 @@ class LoaderConfig(Section):
     """Processes that read images; they change the speed, never the result."""
 
     num_workers: CountOrZero = Field(
-        default=0, description="reading processes per trial; 0 reads inline"
+        default=0,
+        description="reading processes per trial, where images are not decoded beforehand; 0 reads "
+        "inline",
     )
     prefetch_factor: Count = Field(default=2, description="batches read ahead of training")
 
