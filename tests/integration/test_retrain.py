@@ -94,8 +94,9 @@ def test_a_retrain_whose_checkpoints_are_gone_says_so_and_begins_anew(
     shutil.rmtree(here / "again" / "checkpoints")
     assert cli.run("retrain", retrain.RetrainKeys, retrain.main, arguments) == 0
     out = capsys.readouterr().out.splitlines()
-    assert out[0] == f"{here}/again/checkpoints: no checkpoint is left; training begins anew"
-    assert [line[:12] for line in out[1:3]] == ["epoch   1.00", "epoch   2.00"]
+    assert out[0] == "images decoded before, 16 px, 0 MB in .cache/decoded"
+    assert out[1] == f"{here}/again/checkpoints: no checkpoint is left; training begins anew"
+    assert [line[:12] for line in out[2:4]] == ["epoch   1.00", "epoch   2.00"]
     assert sha256(here / "again" / "model.safetensors") == first
 
 
