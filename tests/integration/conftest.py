@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tuner import cli, retrain, search, throughput
+from tuner import cli, dataset, retrain, search, throughput
 from tuner.data.prepare import PreparedData
 from tuner.stages.course import Course, open_course
 from tuner.stages.opening import open_search
@@ -95,6 +95,7 @@ def here(image_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 COMMANDS: dict[str, tuple[Any, Callable[..., None]]] = {
     "search": (search.SearchKeys, search.main),
     "throughput": (throughput.ThroughputKeys, throughput.main),
+    "dataset": (dataset.DatasetKeys, dataset.main),
     "retrain": (retrain.RetrainKeys, retrain.main),
 }
 

@@ -101,7 +101,7 @@ def test_rows_rank_by_the_best_report_and_show_how_far_each_came(record: Record)
         ("rung", 2),
         ("batch_size", 64),
         ("micro_batch_size", 32),
-        ("accumulate_steps", 1),
+        ("accumulate_steps", "auto"),
         ("num_workers", 0),
         ("optim.lr", 0.1),
         ("train.batch_size", 64),
