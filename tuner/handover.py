@@ -73,7 +73,10 @@ def is_handed_over(run_folder: Path, winner: Mapping[str, Any]) -> bool:
     if not (best_yaml.exists() and weights.exists()):
         return False
     before = read_yaml(best_yaml)
-    return all(before.get(part) == winner.get(part) for part in ("result", "confirmed"))
+    if not before.get("result"):
+        return False
+    result = {key: winner["result"].get(key) for key in before["result"]}  # of an older version
+    return bool(before["result"] == result and before.get("confirmed") == winner.get("confirmed"))
 
 
 def write_best_yaml(path: Path, winner: Mapping[str, Any]) -> None:

@@ -3,6 +3,8 @@
 import hashlib
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Protocol
 
@@ -19,7 +21,7 @@ from tuner.data.index import ImageIndex
 from tuner.data.loader import Loader
 from tuner.data.prepare import PreparedData, prepare_dataset
 from tuner.data.verify import Progress
-from tuner.errors import DataError
+from tuner.errors import DataError, RunError
 from tuner.files import free_bytes
 from tuner.planning.decoded import why_not_decoded
 from tuner.reporting.terminal import bytes_text
@@ -163,22 +165,45 @@ def decode_images(
         if refusal:
             return Decoding(place, refusal=refusal)
 
-    def decode(chunks: Sequence[NDArray[np.int64]]) -> Generator[NDArray[np.uint8], None, None]:
-        with read_originals(config, {"all": joined(data)}, num_workers=num_processes) as loader:
-            yield from (batch.numpy() for batch in loader.batches("all", chunks))
-
+    decode = partial(decode_originals, config, data, num_processes, place.header)
     try:
         num_decoded = ensure_decoded(
             place.path, place.header, decode, num_threads=num_processes, progress=progress
         )
     except OSError as error:
-        refusal = f"cannot be kept in {place.path.parent} ({error.strerror})"
+        refusal = f"cannot be kept in {place.path.parent} ({error.strerror or error})"
         if config.data.cache == "auto":
             return Decoding(place, refusal=f"they {refusal}")
         raise DataError(
             f"data.cache: decoded images {refusal}; use another data.cache_root, or data.cache=auto"
         ) from error
     return Decoding(place, num_decoded=num_decoded)
+
+
+def decode_originals(
+    config: Config,
+    data: PreparedData,
+    num_processes: int,
+    header: CacheHeader,
+    chunks: Sequence[NDArray[np.int64]],
+) -> Generator[NDArray[np.uint8], None, None]:
+    """Yields the pixels of each chunk of images, decoded by so many processes.
+
+    Raises:
+        DataError: An image has changed since it was checked.
+        RunError: The processes cannot be started, or end.
+    """
+    try:
+        loader = read_originals(
+            config,
+            {"all": joined(data)},
+            num_workers=num_processes,
+            prefetch_factor=max(2, ceil(2 * num_processes / header.chunk_images)),
+        )
+    except OSError as error:
+        raise RunError(f"loader: no process can be started to decode images ({error})") from error
+    with loader:
+        yield from (batch.numpy() for batch in loader.batches("all", chunks))
 
 
 def decoded_place(config: Config, data: PreparedData, cache_root: Path) -> DecodedPlace:
@@ -190,13 +215,6 @@ def decoded_place(config: Config, data: PreparedData, cache_root: Path) -> Decod
     return DecodedPlace(cache_root / DECODED / f"{name}.pixels", header)
 
 
-def decoded_bytes(config: Config, data: PreparedData, cache_root: Path) -> int:
-    """Returns the bytes of the decoded images that `build_loader` finds; 0 where there are none."""
-    place = decoded_place(config, data, cache_root)
-    is_used = config.data.cache != "none" and place.is_there
-    return place.header.num_bytes if is_used else 0
-
-
 def joined(data: PreparedData) -> ImageIndex:
     """Returns the images of both splits as one list, training first, as the cache holds them."""
     paths = [*data.train.paths(), *data.validation.paths()]
@@ -205,27 +223,27 @@ def joined(data: PreparedData) -> ImageIndex:
 
 
 def build_loader(
-    config: Config, data: PreparedData, cache_root: Path, *, device_bytes: int = 0
+    config: Config, data: PreparedData, decoded_root: Path | None, *, device_bytes: int = 0
 ) -> ClosableSource:
     """Returns a loader of both splits, at the size that the augmentation cuts from.
-
-    It reads what is decoded where that is there, which changes no pixel.
 
     Args:
         config: All settings.
         data: The images.
-        cache_root: Where caches are kept.
+        decoded_root: Where `decode_images` has kept them; None reads the files themselves, and so
+            does a file that has gone since. That changes no pixel.
         device_bytes: What decoded images may take of the GPU.
     """
     has_gpu = torch.cuda.is_available()
-    if not decoded_bytes(config, data, cache_root):
+    place = decoded_place(config, data, decoded_root) if decoded_root else None
+    if place is None or not place.is_there:
         return read_originals(
             config,
             {"train": data.train, "validation": data.validation},
             num_workers=config.loader.num_workers,
+            prefetch_factor=config.loader.prefetch_factor,
             is_pinned=has_gpu,
         )
-    place = decoded_place(config, data, cache_root)
     images = DecodedImages(place.path, place.header)
     first_rows = {"train": 0, "validation": len(data.train)}
     is_wanted = config.data.cache in ("auto", "device")
@@ -238,7 +256,12 @@ def build_loader(
 
 
 def read_originals(
-    config: Config, indexes: dict[str, ImageIndex], *, num_workers: int, is_pinned: bool = False
+    config: Config,
+    indexes: dict[str, ImageIndex],
+    *,
+    num_workers: int,
+    prefetch_factor: int,
+    is_pinned: bool = False,
 ) -> Loader:
     """Returns a loader that decodes the files themselves."""
     return Loader(
@@ -246,6 +269,6 @@ def read_originals(
         stored_px=stored_size_px(config.augment.crop, config.data.image_size),
         decoder=config.data.decoder,
         num_workers=num_workers,
-        prefetch_factor=config.loader.prefetch_factor,
+        prefetch_factor=prefetch_factor,
         is_pinned=is_pinned,
     )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tuner.assemble import build_recipe, build_state
 from tuner.data.prepare import PreparedData, load_prepared
-from tuner.images import ClosableSource, build_loader
+from tuner.images import ClosableSource
 from tuner.planning.throughput import IMAGES_FROM
 from tuner.settings.config import Config
 from tuner.training.feed import BatchSource
@@ -123,9 +123,7 @@ class KeptRun:
         is_new_loader = self._loader is None or before[1] != loader_key
         if is_new_loader:
             self._end_loader()
-            self._loader = build_loader(
-                config, self._data, Path(shared.cache_root), device_bytes=shared.device_bytes
-            )
+            self._loader = shared.open_loader(config, self._data)
         is_new_state = self._state is None or before[2] != state_key
         if is_new_state:
             self.forget_state()

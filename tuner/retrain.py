@@ -235,7 +235,8 @@ def open_training(task: Task) -> "TrainingRun":
     say(decoding.told(task.config.data.cache, has_gpu=bool(machine.gpus)))
     card_bytes = min((gpu.memory_bytes for gpu in machine.gpus), default=0)
     device_bytes = device_cache_bytes(1.0, card_bytes)
-    loader = build_loader(task.config, data, task.cache_root, device_bytes=device_bytes)
+    decoded_root = None if decoding.refusal else task.cache_root
+    loader = build_loader(task.config, data, decoded_root, device_bytes=device_bytes)
     run = open_run(task.config, data, loader, task.output / "checkpoints", on_damaged=say)
     if task.micro_batch_size and not run.state.samples_seen:
         run.state.micro_batch_size = task.micro_batch_size
@@ -346,8 +347,10 @@ def why_not(run: "TrainingRun", task: Task) -> str:
         "processor": processor(),
         "micro_batch_size": run.state.micro_batch_size,
     }
-    was = {"micro_batch_size": None} | task.recorded["environment"] | task.recorded["result"]
-    differing = describe_changes({key: was[key] for key in now} | was["versions"], now | versions())
+    recorded = task.recorded["environment"] | task.recorded["result"]
+    was = {key: recorded[key] for key in now if key in recorded}  # slices came with a later version
+    now = {key: now[key] for key in was}
+    differing = describe_changes(was | recorded["versions"], now | versions())
     return ", ".join(differing) or "though nothing known differs"
 
 

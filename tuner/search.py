@@ -69,9 +69,8 @@ def main(keys: SearchKeys, overrides: list[str]) -> None:
         with timing(times, "prepare"):
             data = prepare(course)
             record = open_record(search, data, course.points)
-            decode(course, data)
+            course = decode(course.with_images(data), data)
         with timing(times, "measure"):
-            course = course.with_images(data)
             has_trials = bool(record.trials)
             course = measure(course, data.fingerprint, ray, has_trials=has_trials)
         with timing(times, "search"):

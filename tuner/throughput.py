@@ -53,8 +53,8 @@ def main(keys: ThroughputKeys, overrides: list[str]) -> None:
     ):
         data = prepare(course)
         write_dataset_record(search.folder / "dataset.json", data)  # the processes read it
-        decode(course, data)
-        known = measure_speeds(course.with_images(data), data.fingerprint, ray)
+        course = decode(course.with_images(data), data)
+        known = measure_speeds(course, data.fingerprint, ray)
     say_under("measure", told(known))
     for line in speed_table(list(csv.DictReader(known.table.splitlines()))):
         say(line)

@@ -31,7 +31,7 @@ class TrialContext:
         images_root: Folder that the image paths are relative to.
         config_json: The settings of the space; a job's own go over them.
         threads: Torch threads of each trial.
-        cache_root: Folder where decoded images may lie.
+        decoded_root: Folder of the caches where images are decoded; None where they are not.
         stage: "search", or "confirm", whose runs are numbered apart.
         device_bytes: What decoded images may take of the GPU.
     """
@@ -40,9 +40,14 @@ class TrialContext:
     images_root: str
     config_json: str
     threads: int
-    cache_root: str
+    decoded_root: str | None
     stage: str = "search"
     device_bytes: int = 0
+
+    def open_loader(self, config: Config, data: PreparedData) -> ClosableSource:
+        """Returns a loader of these images for these settings."""
+        root = Path(self.decoded_root) if self.decoded_root else None
+        return build_loader(config, data, root, device_bytes=self.device_bytes)
 
 
 def checkpoint_folder(run_folder: Path, stage: str, number: int) -> Path:
@@ -128,9 +133,7 @@ class KeptData:
             self.close()
             dataset_json = Path(shared.run_folder) / "dataset.json"
             data = load_prepared(dataset_json, Path(shared.images_root))
-            loader = build_loader(
-                config, data, Path(shared.cache_root), device_bytes=shared.device_bytes
-            )
+            loader = shared.open_loader(config, data)
             self._key, self._kept = key, (data, loader)
         return self._kept
 

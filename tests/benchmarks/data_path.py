@@ -108,7 +108,8 @@ class Prepared:
         )
 
     def loader(self, config: Config, cache: str) -> ClosableSource:
-        return build_loader(config.with_overrides({"data.cache": cache}), self.data, self.root)
+        root = None if cache == "none" else self.root
+        return build_loader(config.with_overrides({"data.cache": cache}), self.data, root)
 
     def loading_rate(self, config: Config, cache: str) -> float:
         """Return images per second of loading alone."""
@@ -261,7 +262,10 @@ def first_batches(folder: Path, name: str, cache: str) -> dict[str, Any]:
     with Prepared(config) as prepared:
         prepared.decode(config)
         root = str(prepared.root)
-        context = asdict(TrialContext(root, str(config.data.root), config.to_json(), 1, root))
+        decoded_root = None if cache == "none" else root
+        context = asdict(
+            TrialContext(root, str(config.data.root), config.to_json(), 1, decoded_root)
+        )
         actor = ray.remote(num_cpus=1)(FirstBatches).remote(context)
         seconds = ray.get([actor.first_batch_s.remote() for _ in range(3)])
         ray.kill(actor)

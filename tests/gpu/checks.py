@@ -200,7 +200,7 @@ def loaders_give_the_same_batches(device: torch.device, folder: Path) -> Iterato
     positions = [rng.integers(0, sizes.stored_images // 2, n) for n in (1, 7, 128, 300) * 10]
     num_differing = 0
     with (
-        closing(CachedLoader(open_file(), first_rows)) as cached,
+        closing(CachedLoader(open_file(), first_rows, is_pinned=device.type == "cuda")) as cached,
         closing(DeviceLoader(open_file(), first_rows, device)) as kept,
     ):
         for split in first_rows:
@@ -223,20 +223,25 @@ Copying: TypeAlias = Callable[
 def copies_beside_the_computing_are_whole(device: torch.device, folder: Path) -> Iterator[Finding]:
     """Yield how many batches were not themselves when the computing read them."""
     sizes = SIZES[device.type]
-    with closing(
-        CachedLoader(noise_file(folder, sizes.stored_images // 4, sizes.copied_px), {"train": 0})
-    ) as loader:
+    images = noise_file(folder, sizes.stored_images // 4, sizes.copied_px)
+    is_pinned = device.type == "cuda"
+    with closing(CachedLoader(images, {"train": 0}, is_pinned=is_pinned)) as loader:
+        (batch,) = loader.batches("train", [np.arange(1)])
+        found = batch.is_pinned()
+        yield Finding("batches lie in pinned memory", int(found), str(int(is_pinned)),
+                      found == is_pinned)  # fmt: skip
         wrong = partial(_wrong_copies, loader, device, sizes)
         for name, is_busy in (("idle", False), ("busy", True)):
-            found = wrong(device_batches, is_busy=is_busy)
+            num_wrong = wrong(device_batches, is_busy=is_busy)
             name = f"wrong of {sizes.num_copies} copies, computing {name}"
-            yield Finding(name, found, "0", found == 0)
+            yield Finding(name, num_wrong, "0", num_wrong == 0)
         if device.type != "cuda":
             return
         # Without one of the two safeguards each: this check, too, can fail.
         for name, is_busy in (("wait", False), ("record_stream", True)):
-            found = wrong(partial(_careless_batches, waits=is_busy), is_busy=is_busy)
-            yield Finding(f"the same, of copies without {name}", found, "over 0", found > 0)
+            num_wrong = wrong(partial(_careless_batches, waits=is_busy), is_busy=is_busy)
+            name = f"the same, of copies without {name}"
+            yield Finding(name, num_wrong, "over 0", num_wrong > 0)
 
 
 def _wrong_copies(

@@ -32,7 +32,7 @@ from tests.gpu.bench import (
 from tuner.data.augment import stored_size_px
 from tuner.data.cached_loader import DeviceLoader
 from tuner.training.loop import fit
-from tuner.training.memory import MARGIN, fence_gpu_memory, release_memory
+from tuner.training.memory import MARGIN, fence_gpu_memory, forget_peak, release_memory
 from tuner.training.models import build_model
 from tuner.training.optim import build_optimizer
 from tuner.training.step import train_step
@@ -99,6 +99,7 @@ def _two_steps(device: torch.device, micro_batch_size: int) -> Stepped:
         return images[rows]
 
     release_memory(device)
+    forget_peak(device)
     for seed in range(2):
         outcome = train_step(
             model, optimizer, GradScaler(device.type, enabled=False), prepare, labels,

@@ -35,7 +35,7 @@ from tuner.data.cache import DecodedImages
 from tuner.data.cached_loader import CachedLoader, DeviceLoader
 from tuner.training.feed import BatchSource
 from tuner.training.ghost_norm import ghost_size
-from tuner.training.memory import release_memory
+from tuner.training.memory import forget_peak, release_memory
 from tuner.training.models import BUILT_IN
 from tuner.training.optim import build_optimizer
 from tuner.training.speed import time_steps
@@ -95,12 +95,15 @@ def training_speed(shape: Shape, device: torch.device, folder: Path) -> Iterator
     ours.images_per_s(0.0, source=held)
     our_bytes = _peak_bytes(device) - base_bytes
     release_memory(device)
+    forget_peak(device)
     base_bytes = allocated_bytes(device)
     plain = PlainLoop(shape, batch)
     plain.images_per_s(0.0)
     plain_bytes = _peak_bytes(device) - base_bytes
     with (
-        closing(CachedLoader(_open(shape, folder), first_rows)) as cached,
+        closing(
+            CachedLoader(_open(shape, folder), first_rows, is_pinned=device.type == "cuda")
+        ) as cached,
         closing(DeviceLoader(_open(shape, folder), first_rows, device)) as kept,
     ):
         speeds = in_turns(

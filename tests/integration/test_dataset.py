@@ -18,7 +18,7 @@ def arguments(image_folder: Path) -> list[str]:
     return ["data.source=folder", f"data.root={image_folder}", "data.image_size=16"]
 
 
-def test_a_folder_is_told_and_opened_once(
+def test_a_folder_is_told_the_same_again(
     image_folder: Path, arguments: list[str], tmp_path: Path
 ) -> None:
     train = image_folder / "train"

@@ -51,7 +51,7 @@ def context(config: Config, tmp_path: Path) -> dict[str, Any]:
             images_root=str(config.data.root),
             config_json=config.to_json(),
             threads=1,
-            cache_root=str(tmp_path),
+            decoded_root=str(tmp_path),
         )
     )
 
@@ -70,7 +70,7 @@ def weights_of(config: Config, folder: Path) -> str:
     """Train in full and return the SHA-256 of the last checkpoint's weights."""
     folder.mkdir()
     data = prepare(config, folder)
-    decode_images(
+    decoding = decode_images(
         config,
         data,
         folder,
@@ -78,7 +78,8 @@ def weights_of(config: Config, folder: Path) -> str:
         num_processes=1,
         progress=lambda done, total: None,
     )
-    with closing(build_loader(config, data, folder)) as loader:
+    decoded_root = None if decoding.refusal else folder
+    with closing(build_loader(config, data, decoded_root)) as loader:
         run = open_run(config, data, loader, folder / "checkpoints", on_damaged=pytest.fail)
         with closing(run.results(run.total_samples)) as results:
             assert [result.reason for result in results] == [None] * 3

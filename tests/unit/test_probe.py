@@ -12,7 +12,6 @@ from torch import Tensor
 
 from tuner import probe
 from tuner.assemble import build_state
-from tuner.data.prepare import PreparedData
 from tuner.data.worker import read_image
 from tuner.errors import DataError
 from tuner.images import ClosableSource, build_loader, prepare_images
@@ -61,13 +60,11 @@ class Built:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.loaders: list[ClosableSource] = []
         self.states: list[TrainState] = []
-        monkeypatch.setattr("tuner.probe.build_loader", self.build_loader)
+        monkeypatch.setattr("tuner.trial.build_loader", self.build_loader)
         monkeypatch.setattr("tuner.probe.build_state", self.build_state)
 
-    def build_loader(
-        self, config: Config, data: PreparedData, cache_root: Path, *, device_bytes: int
-    ) -> ClosableSource:
-        self.loaders.append(build_loader(config, data, cache_root, device_bytes=device_bytes))
+    def build_loader(self, *arguments: Any, **options: Any) -> ClosableSource:
+        self.loaders.append(build_loader(*arguments, **options))
         return self.loaders[-1]
 
     def build_state(self, config: Config, num_classes: int) -> TrainState:

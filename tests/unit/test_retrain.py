@@ -1,11 +1,12 @@
 """A retraining finds what its search has left, and repeats how its result was reached."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tuner.retrain import RetrainKeys, Task, find_cache, read_task
+from tuner.retrain import RetrainKeys, Task, find_cache, open_training, read_task
 from tuner.settings.config import Config
 from tuner.settings.text import yaml_text
 
@@ -64,3 +65,29 @@ def test_slices_are_those_of_the_result_while_the_steps_are(
 ) -> None:
     assert task(tmp_path).micro_batch_size == 32
     assert task(tmp_path, override).micro_batch_size == size
+
+
+def test_a_retraining_begins_with_the_recorded_slice_and_goes_on_with_its_own(
+    image_folder: Path, tmp_path: Path
+) -> None:
+    settings = Config().with_overrides(
+        {
+            "data.source": "folder",
+            "data.root": str(image_folder),
+            "data.image_size": 16,
+            "data.cache": "none",
+            "model.name": "lenet",
+            "train.batch_size": 64,
+        }
+    )
+    asked = task(tmp_path, settings=settings)
+    asked.output.mkdir()
+    run = open_training(asked)
+    assert run.state.micro_batch_size == 32
+    run.state.micro_batch_size = 16
+    run.state.samples_seen = 24
+    run.save(run.state)
+    assert open_training(asked).state.micro_batch_size == 16
+    fresh = replace(asked, micro_batch_size=None, output=tmp_path / "other")
+    fresh.output.mkdir()
+    assert open_training(fresh).state.micro_batch_size == 64

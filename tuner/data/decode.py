@@ -27,6 +27,7 @@ Pixels: TypeAlias = NDArray[np.uint8]
 DecodeJpeg: TypeAlias = Callable[[bytes], Pixels | None]  # None: let Pillow decide
 
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM", "AVIF")
+WHAT_TO_DO = "; replace it or set data.on_bad_image=skip"
 MAX_IMAGE_PIXELS = 150_000_000  # 450 MB as RGB; a larger size in a header is an attack or a mistake
 JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
 SEGMENT, FRAME = struct.Struct(">HH"), struct.Struct(">BHHB")
@@ -86,7 +87,7 @@ def decode(data: bytes, path: str, decoder: str, *, is_checked: bool = False) ->
             turn = TURNS.get(_orientation(image))
     except Exception as error:  # Pillow's plugins raise what they meet: SyntaxError, IndexError ...
         reason = _reason(data, error)
-        raise DataError(f"{path}: {reason}; replace it or set data.on_bad_image=skip") from error
+        raise DataError(f"{path}: {reason}{WHAT_TO_DO}") from error
     return np.ascontiguousarray(turn(pixels) if turn else pixels)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.data.decode import decoder_versions
+from tuner.data.decode import WHAT_TO_DO, decoder_versions
 from tuner.data.folder import counted
 from tuner.data.index import (
     ImageIndex,
@@ -220,7 +220,13 @@ def _require_images(whole: Splits, facts: Facts, prepared: PreparedData) -> None
     }
     lost = [name for label, name in enumerate(whole.train.classes) if label not in readable]
     if lost:
-        reasons = (fact.reason for fact in facts.values() if fact.reason)
+        label_of = dict(zip(whole.train.paths(), whole.train.labels.tolist(), strict=True))
+        names = set(lost)
+        reasons = (
+            fact.reason.removesuffix(WHAT_TO_DO)
+            for path, fact in facts.items()
+            if fact.reason and path in label_of and whole.train.classes[label_of[path]] in names
+        )
         raise DataError(
             f"data.root: no readable training image in classes: {counted(lost)}; replace the files",
             *reasons,

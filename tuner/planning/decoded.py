@@ -10,17 +10,17 @@ def why_not_decoded(num_bytes: int, *, free_bytes: int, memory_bytes: int) -> st
 
     Args:
         num_bytes: Of all of them.
-        free_bytes: Free on the disk of the cache.
+        free_bytes: Free on the disk of the cache, beside what checkpoints need.
         memory_bytes: Of the machine.
     """
     for share, room_bytes, room in (
-        (DISK_SHARE, free_bytes, "free on its disk"),
+        (DISK_SHARE, free_bytes, "that checkpoints leave free on its disk"),
         (MEMORY_SHARE, memory_bytes, "of memory"),
     ):
         if num_bytes > share * room_bytes:
             return (
                 f"they take {num_bytes / 1e9:.1f} GB, above half of the {room_bytes / 1e9:.1f} GB "
-                f"{room} (data.cache=decoded keeps them all the same)"
+                f"{room} (data.cache=decoded or device keeps them all the same)"
             )
     return None
 

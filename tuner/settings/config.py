@@ -67,9 +67,9 @@ class DataConfig(Section):
     )
     cache: Literal["auto", "none", "decoded", "device"] = Field(
         default="auto",
-        description="decoded images, kept on disk for all trials: auto where half of what is free "
-        "and of memory hold them, decoded always; on the GPU, too, by auto and device, where a "
-        "quarter of the trial's share holds them",
+        description="decoded images, kept on disk for all trials: auto where half of the disk "
+        "that checkpoints leave free and of memory hold them, decoded and device always; on the "
+        "GPU, too, by auto and device, where a quarter of the trial's share holds them",
     )
     cache_root: Text | None = Field(
         default=None,

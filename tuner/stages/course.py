@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 
 from tuner.data.prepare import PreparedData
-from tuner.images import decoded_bytes
 from tuner.planning.cost import Estimate, Work
 from tuner.planning.decoded import device_cache_bytes
 from tuner.planning.machine import Machine, look
@@ -17,7 +16,7 @@ from tuner.stages.look import look_at_speed
 from tuner.stages.opening import Search, has_begun
 from tuner.stages.points import find_points, say_points
 from tuner.stages.speeds import Speeds, recall, speeds_of_run
-from tuner.stages.work import count_images, plan_work, planned_decoded_bytes, stored_variants
+from tuner.stages.work import count_images, plan_work, planned_decoded_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +58,7 @@ class Course:
     def with_images(self, data: PreparedData) -> "Course":
         """The same with the images that are really there."""
         counts = (len(data.train), len(data.validation), len(data.train.classes))
-        search = self.search
-        sizes = [
-            decoded_bytes(config, data, search.cache_root) for config in stored_variants(search)
-        ]
-        return replace(
-            self,
-            work=plan_work(search, *counts),
-            decoded_bytes=max(sizes) if all(sizes) else 0,
-        )
+        return replace(self, work=plan_work(self.search, *counts))
 
 
 def open_course(search: Search, *, is_dry_run: bool) -> Course:

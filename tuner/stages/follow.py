@@ -26,7 +26,7 @@ def trial_context(course: Course, config: Config, stage: str) -> dict[str, Any]:
             images_root=str(images_root(config, search.cache_root)),
             config_json=config.to_json(),
             threads=course.plan.threads,
-            cache_root=str(search.cache_root),
+            decoded_root=str(search.cache_root) if course.is_decoded else None,
             stage=stage,
             device_bytes=course.device_cache_bytes,
         )

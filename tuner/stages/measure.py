@@ -13,7 +13,9 @@ from tuner.planning.gpu_share import trials_per_gpu
 from tuner.planning.resources import Plan
 from tuner.planning.throughput import (
     IMAGES_FROM,
+    NUM_WORKERS,
     Choice,
+    Row,
     Settings,
     candidates,
     choose,
@@ -153,7 +155,10 @@ def measure_speeds(course: Course, fingerprint: str, session: RaySession) -> Spe
         probes(session, plan, measure_speed, context(course, plan)) as found,
     ):
         budget_s = budget_of(course, plan)
-        limit_s = LIMIT_SHARE * budget_s if plan.num_gpus else 0.0
+        sources = image_sources(course, plan)
+        limit_s = LIMIT_SHARE * budget_s if sources else 0.0
+        if limit_s < 2 * len(sources) * LIMIT_WINDOW_S:
+            sources, limit_s = (), 0.0
         started = time.monotonic()
 
         def measure_window(settings: Settings, seconds: float) -> Sequence[Mapping[str, Any]]:
@@ -161,8 +166,12 @@ def measure_speeds(course: Course, fingerprint: str, session: RaySession) -> Spe
             return found.measure(settings, seconds)
 
         choice = choose(kept, measure_window, budget_s=budget_s - limit_s, clock=time.monotonic)
-        batch_size = min(largest_step(search).train.batch_size, course.work.num_images)
-        limit = find_limit(found, choice, batch_size, limit_s=limit_s)
+        if plan.num_gpus:
+            batch_size = min(largest_step(search).train.batch_size, course.work.num_images)
+            limit = find_limit(found, choice, batch_size, sources=sources, limit_s=limit_s)
+        else:
+            num_workers = {**flatten(search.config), **choice.pinned.settings}[NUM_WORKERS]
+            limit = limit_by_waits(choice.pinned, 0 if course.is_decoded else num_workers)
     speeds = Speeds(
         pinned=dict(choice.pinned.settings),
         images_per_s=choice.images_per_s_each,
@@ -192,22 +201,35 @@ def what_matters(course: Course) -> tuple[dict[str, ParameterSpec], tuple[str, .
     return kept, (f"decoded images need no loader workers: {', '.join(left_out)} left out",)
 
 
-def find_limit(found: Probes, choice: Choice, batch_size: int, *, limit_s: float) -> str:
-    """Returns what limits the pinned settings; nothing where a GPU would need too long to tell.
+def image_sources(course: Course, plan: Plan) -> tuple[str, ...]:
+    """Returns whence training is timed to tell what limits it on a GPU; nothing on a CPU."""
+    if not plan.num_gpus:
+        return ()
+    return ("loader", "device") if bytes_on_card(course, plan) else ("loader", "memory", "device")
 
-    On a CPU the wait for images tells. A GPU computes meanwhile, so there training is compared with
-    training on images that are in memory already, and on its own.
+
+def limit_by_waits(pinned: Row, num_workers: int) -> str:
+    """Returns what limits training on a CPU, nothing where workers may cost what is not waited."""
+    waited = pinned.data_wait_share or 0.0
+    limit = what_limits(read=1 - waited, held=1.0, on_device=1.0)
+    return limit if limit == "images" or not num_workers else ""
+
+
+def find_limit(
+    found: Probes, choice: Choice, batch_size: int, *, sources: Sequence[str], limit_s: float
+) -> str:
+    """Returns what limits training on a GPU; nothing where it would take too long to tell.
+
+    A GPU computes while the host waits, so training is compared with training on images that are
+    in memory already, and on its own.
 
     Args:
         found: What measures.
         choice: What was measured.
         batch_size: Images of a step.
-        limit_s: Seconds that a GPU may take to tell; 0 is a CPU.
+        sources: As `image_sources` says.
+        limit_s: Seconds that it may take.
     """
-    if not limit_s:
-        waited = choice.pinned.data_wait_share or 0.0
-        return what_limits(read=1 - waited, held=1.0, on_device=1.0)
-    sources = ("loader", "memory", "device")
     step_s = batch_size / choice.images_per_s_each
     window_s = max(LIMIT_WINDOW_S, LIMIT_STEPS * step_s)
     if 2 * len(sources) * (window_s + step_s) > limit_s:
@@ -221,8 +243,10 @@ def find_limit(found: Probes, choice: Choice, batch_size: int, *, limit_s: float
             if any(result.get("reason") for result in results):
                 return ""
             speeds[images_from] += sum(result["images_per_s"] for result in results)
-    read, held, on_device = speeds.values()
-    return what_limits(read=read, held=held, on_device=on_device)
+    on_device = speeds["device"]
+    return what_limits(
+        read=speeds["loader"], held=speeds.get("memory", on_device), on_device=on_device
+    )
 
 
 def with_workers_for(cpus: float, settings: Sequence[Settings]) -> Sequence[Settings]:
@@ -267,6 +291,19 @@ def budget_of(course: Course, plan: Plan) -> float:
     return measure_budget_s(course.work.search_s(course.images_per_s, plan.slots))
 
 
+def bytes_on_card(course: Course, plan: Plan) -> int:
+    """Returns what decoded images take of a trial's card, 0 where they do not go there."""
+    is_kept = course.search.config.data.cache != "decoded"
+    room_bytes = replace(course, plan=plan).device_cache_bytes
+    return course.decoded_bytes if is_kept and course.decoded_bytes <= room_bytes else 0
+
+
+def uncounted_bytes(course: Course, plan: Plan) -> int:
+    """Returns what trials of more than this share may keep on the card that these do not."""
+    is_kept = course.search.config.data.cache != "decoded"
+    return course.decoded_bytes if is_kept and not bytes_on_card(course, plan) else 0
+
+
 def find_gpu_share(course: Course, session: RaySession) -> float:
     """Returns the share of one card at which trials side by side train most images/s in all."""
     most = most_trials_per_gpu(course)
@@ -293,7 +330,7 @@ def find_gpu_share(course: Course, session: RaySession) -> float:
         num_trials = trials_per_gpu(
             measure_shared,
             peak_memory_bytes=alone["peak_memory_bytes"],
-            decoded_bytes=course.decoded_bytes,
+            decoded_bytes=uncounted_bytes(course, plan),
             card_memory_bytes=min(gpu.memory_bytes for gpu in course.machine.gpus),
             most=most,
         )

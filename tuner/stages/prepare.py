@@ -1,5 +1,7 @@
 """Stage prepare: every image opened once, verdicts in `dataset.json`, and decoded once."""
 
+from dataclasses import replace
+
 from tuner.assemble import short_step_notes
 from tuner.data.prepare import PreparedData
 from tuner.images import decode_images, prepare_images
@@ -35,14 +37,16 @@ def prepare(course: Course) -> PreparedData:
     return data
 
 
-def decode(course: Course, data: PreparedData) -> None:
-    """Decodes the images once for all trials, where there is room, and says so.
+def decode(course: Course, data: PreparedData) -> Course:
+    """Returns the course with the images decoded for all trials, where there is room; says so.
 
     Raises:
         DataError: `data.cache` insists on a file that cannot be kept; or an image has changed.
+        RunError: No process can be started to decode them.
     """
     search = course.search
     need = look_at_disk(search, course.plan, course.work).need
+    kept_bytes = []
     for config in stored_variants(search):
         with counting("decode") as progress:
             decoding = decode_images(
@@ -55,3 +59,5 @@ def decode(course: Course, data: PreparedData) -> None:
                 spared_bytes=need.least * need.checkpoint_bytes,
             )
         say_under("decode", decoding.told(config.data.cache, has_gpu=course.plan.num_gpus > 0))
+        kept_bytes.append(0 if decoding.refusal else decoding.place.header.num_bytes)
+    return replace(course, decoded_bytes=max(kept_bytes) if all(kept_bytes) else 0)

@@ -112,6 +112,7 @@ def take_step(
 ) -> None:
     """Take one optimizer step on `images`, uint8 (n, size, size, 3), and add it to the sums."""
     num_images = len(images)
+    is_whole = num_images == min(recipe.batch_size, len(train))  # no short last one of an epoch
     # The middle of the step: neither the first step nor the last has a learning rate of 0.
     lr = learning_rate(
         state.samples_seen + num_images / 2,
@@ -133,9 +134,9 @@ def take_step(
         autocast_dtype=state.autocast_dtype,
         label_smoothing=recipe.label_smoothing,
         clip_norm=recipe.clip_norm,
-        has_room=_first_room(state),
+        has_room=_first_room(state) if is_whole else None,
     )
-    state.asks_for_room = False
+    state.asks_for_room &= not is_whole
     # A loss that is no number stays in the sum: it is the flag of a diverged run.
     state.sums.totals += torch.stack([outcome.losses.sum(dtype=torch.float64), outcome.num_correct])
     state.sums.num_images += num_images
@@ -145,11 +146,12 @@ def take_step(
 
 
 def _first_room(state: TrainState) -> Callable[[], bool] | None:
-    """Return what the first step asks whether its slices leave memory free; later ones do not."""
+    """Return what the first whole step asks whether its slices leave memory free."""
     if not state.asks_for_room:
         return None
     weight_bytes = sum(weight.nbytes for weight in state.model.parameters())
-    return partial(has_margin, state.device, 2 * weight_bytes)  # Adam keeps two for each
+    coming_bytes = 0 if state.optimizer.state else 2 * weight_bytes  # Adam keeps two for each
+    return partial(has_margin, state.device, coming_bytes)
 
 
 def _prepare_training(

@@ -40,7 +40,7 @@ class TrainState:
     autocast_dtype: torch.dtype | None
     micro_batch_size: int  # images of one slice; halved where memory ran out
     sums: RunningSums
-    asks_for_room: bool = True  # whether the next step may halve slices that leave too little free
+    asks_for_room: bool = True  # whether the next whole step halves slices that leave none free
     samples_seen: int = 0
     optimizer_steps: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)  # reports, as plain values

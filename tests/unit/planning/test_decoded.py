@@ -12,12 +12,12 @@ def test_up_to_half_of_disk_and_memory_is_taken(num_bytes: int) -> None:
 
 def test_a_refusal_tells_what_is_short_and_what_to_do() -> None:
     assert why_not_decoded(6 * 10**9, free_bytes=10**10, memory_bytes=10**11) == (
-        "they take 6.0 GB, above half of the 10.0 GB free on its disk "
-        "(data.cache=decoded keeps them all the same)"
+        "they take 6.0 GB, above half of the 10.0 GB that checkpoints leave free on its disk "
+        "(data.cache=decoded or device keeps them all the same)"
     )
     assert why_not_decoded(6 * 10**9, free_bytes=10**11, memory_bytes=10**10) == (
         "they take 6.0 GB, above half of the 10.0 GB of memory "
-        "(data.cache=decoded keeps them all the same)"
+        "(data.cache=decoded or device keeps them all the same)"
     )
 
 

@@ -151,13 +151,15 @@ def test_jobs_of_a_stage_share_plain_values(
     course_of: OpenCourse, image_folder: Path, stage: str
 ) -> None:
     course = course_of("data.source=folder", f"data.root={image_folder}")
+    decoded = trial_context(replace(course, decoded_bytes=1), course.search.config, stage)
+    assert decoded["decoded_root"] == str(course.search.cache_root)
     context = trial_context(course, course.search.config, stage)
     assert Config.from_json(context.pop("config_json")) == course.search.config
     assert context == {
         "run_folder": str(course.search.folder),
         "images_root": str(image_folder),
         "threads": 1,
-        "cache_root": str(course.search.cache_root),
+        "decoded_root": None,
         "stage": stage,
         "device_bytes": 0,
     }

@@ -14,9 +14,12 @@ from tuner.stages import measure as stage
 from tuner.stages.course import Course, plan_trials
 from tuner.stages.measure import (
     find_limit,
+    image_sources,
     is_share_open,
+    limit_by_waits,
     measure,
     most_trials_per_gpu,
+    uncounted_bytes,
     what_matters,
     with_workers_for,
 )
@@ -109,40 +112,64 @@ class Answering:
         return [failed if speed is None else {"images_per_s": speed}] * 2
 
 
-ALL_IN_TURNS = ["loader", "memory", "device", "device", "memory", "loader"]
+SOURCES = ("loader", "memory", "device")
 
 
 @pytest.mark.parametrize(
     ("device", "limit", "asked"),
     [
-        (50.0, "images", ALL_IN_TURNS),
-        (300.0, "copy", ALL_IN_TURNS),
-        (None, "", ALL_IN_TURNS[:3]),
+        (50.0, "images", [*SOURCES, *SOURCES[::-1]]),
+        (300.0, "copy", [*SOURCES, *SOURCES[::-1]]),
+        (None, "", [*SOURCES]),
     ],
 )
 def test_a_gpu_s_limit_is_measured_in_turns(
     device: float | None, limit: str, asked: list[str]
 ) -> None:
-    probes = Answering({"loader": 40.0, "memory": 50.0, "device": device})
-    assert find_limit(probes, CHOICE, 8, limit_s=12.0) == limit  # type: ignore[arg-type]
+    probes: Any = Answering({"loader": 40.0, "memory": 50.0, "device": device})
+    assert find_limit(probes, CHOICE, 8, sources=SOURCES, limit_s=12.0) == limit
     assert probes.asked == asked
 
 
+def test_images_on_the_card_are_not_copied() -> None:
+    probes: Any = Answering({"loader": 40.0, "device": 50.0})
+    assert find_limit(probes, CHOICE, 8, sources=("loader", "device"), limit_s=12.0) == "images"
+
+
 def test_a_gpu_s_limit_is_not_asked_for_where_steps_take_long() -> None:
-    probes = Answering({})
-    assert find_limit(probes, CHOICE, 400, limit_s=12.0) == ""  # type: ignore[arg-type]
+    probes: Any = Answering({})
+    assert find_limit(probes, CHOICE, 400, sources=SOURCES, limit_s=12.0) == ""
     assert probes.asked == []
 
 
 @pytest.mark.parametrize(
-    ("waited", "limit"), [(0.0, "compute"), (0.04, "compute"), (0.2, "images")]
+    ("waited", "num_workers", "limit"),
+    [(0.0, 0, "compute"), (0.04, 0, "compute"), (0.2, 0, "images"), (0.2, 1, "images"), (0, 1, "")],
 )
-def test_a_cpu_s_limit_is_told_by_its_wait(waited: float, limit: str) -> None:
-    row = replace(ROW, data_wait_share=waited)
-    choice = replace(CHOICE, rows=(row,), pinned=row)
-    probes = Answering({})
-    assert find_limit(probes, choice, 8, limit_s=0.0) == limit  # type: ignore[arg-type]
-    assert probes.asked == []
+def test_a_cpu_s_limit_is_told_by_its_wait(waited: float, num_workers: int, limit: str) -> None:
+    assert limit_by_waits(replace(ROW, data_wait_share=waited), num_workers) == limit
+
+
+@pytest.mark.parametrize(
+    ("cache", "decoded_bytes", "sources", "uncounted"),
+    [
+        ("auto", 0, SOURCES, 0),
+        ("auto", 2**33, ("loader", "device"), 0),
+        ("auto", 2**33 + 1, SOURCES, 2**33 + 1),
+        ("device", 2**33, ("loader", "device"), 0),
+        ("decoded", 2**33, SOURCES, 0),
+        ("decoded", 2**33 + 1, SOURCES, 0),
+    ],
+)
+def test_decoded_images_on_the_card_are_neither_copied_nor_counted_twice(
+    search_of: OpenSearch, cache: str, decoded_bytes: int, sources: tuple[str, ...], uncounted: int
+) -> None:
+    search = search_of(f"data.cache={cache}")
+    plan = plan_trials(search, CARD)
+    course = Course(search, CARD, plan, plan_work(search, 100, 50, 2), decoded_bytes=decoded_bytes)
+    assert image_sources(course, plan) == sources
+    assert uncounted_bytes(course, plan) == uncounted
+    assert image_sources(course, replace(plan, num_gpus=0)) == ()
 
 
 def test_what_the_command_line_fixes_stays_fixed(course_of: OpenCourse) -> None:

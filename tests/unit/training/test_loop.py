@@ -58,8 +58,9 @@ def run(
     return fit(state, train=loader.train, validation=loader.validation, recipe=recipe, **options)
 
 
+@pytest.mark.parametrize(("optimizer", "coming"), [("sgd", 0), ("adam", 2)])
 def test_the_first_step_alone_asks_for_room_and_halves_until_there_is(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, optimizer: str, coming: int
 ) -> None:
     asked: list[int] = []
 
@@ -68,11 +69,11 @@ def test_the_first_step_alone_asks_for_room_and_halves_until_there_is(
         return len(asked) > 1
 
     monkeypatch.setattr("tuner.training.loop.has_margin", has_margin)
-    auto, fixed = start(accumulate_steps="auto"), start(accumulate_steps=2)
+    auto, fixed = (start(net, optimizer, accumulate_steps=steps) for steps in ("auto", 2))
     assert auto.micro_batch_size == 2 * fixed.micro_batch_size
     weight_bytes = 4 * sum(weight.numel() for weight in auto.model.parameters())
     results = list(run(auto))
-    assert asked == [2 * weight_bytes] * 2
+    assert asked == [coming * weight_bytes] * 2
     assert {result.micro_batch_size for result in results} == {fixed.micro_batch_size}
     list(run(fixed))
     assert weights_sha256(auto.model) == weights_sha256(fixed.model)

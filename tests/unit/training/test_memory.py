@@ -3,6 +3,9 @@ import subprocess
 import sys
 
 import pytest
+import torch
+
+from tuner.training.memory import has_margin
 
 # Counts the page faults of a block that was freed before, in the main thread or in another one.
 PROGRAM = """
@@ -42,3 +45,29 @@ def test_memory_that_a_step_frees_is_there_for_the_next(in_thread: bool) -> None
     pages = 72 * 2**20 // 4096
     assert faults(is_kept=False, in_thread=in_thread) > pages / 2
     assert faults(is_kept=True, in_thread=in_thread) < pages / 10
+
+
+@pytest.mark.parametrize(
+    ("fence", "others", "coming", "has_room"),
+    [
+        (1.0, 0, 0, True),
+        (1.0, 0, 21, False),
+        (1.0, 23, 0, False),  # of the 77 that are left, 70 are more than nine tenths
+        (0.5, 0, 0, False),
+        (0.8, 0, 2, True),
+        (0.8, 0, 3, False),
+    ],
+)
+def test_a_margin_is_a_tenth_of_the_fence_and_of_what_others_leave(
+    monkeypatch: pytest.MonkeyPatch, fence: float, others: int, coming: int, has_room: bool
+) -> None:
+    reserved = 75
+    for name, answer in {
+        "mem_get_info": (100 - others - reserved, 100),
+        "memory_reserved": reserved,
+        "max_memory_allocated": 70,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, answer=answer: answer)
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda: fence)
+    assert has_margin(torch.device("cuda"), coming) is has_room
+    assert has_margin(torch.device("cpu"), 10**9)
