@@ -1,8 +1,10 @@
 """From settings to images: where they lie, prepared, decoded once, and read in batches."""
 
 import hashlib
+import os
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -14,8 +16,11 @@ from tuner.data.augment import stored_size_px
 from tuner.data.cache import CacheHeader, DecodedImages, ensure_decoded, holds, unfinished_of
 from tuner.data.cached_loader import CachedLoader, DeviceLoader
 from tuner.data.decode import decoder_versions
+from tuner.data.folder import list_folder
 from tuner.data.generated import ensure_generated
 from tuner.data.index import ImageIndex
+from tuner.data.labelled import list_csv, list_lines
+from tuner.data.listing import ListImages
 from tuner.data.loader import Loader
 from tuner.data.prepare import PreparedData, prepare_dataset
 from tuner.data.verify import Progress
@@ -28,6 +33,7 @@ from tuner.settings.wording import shown_path
 from tuner.training.feed import BatchSource
 
 DECODED = "decoded"  # the folder under the cache's root
+LABELLED = {"csv": list_csv, "list": list_lines}
 
 
 class ClosableSource(BatchSource, Protocol):
@@ -99,6 +105,23 @@ def images_root(config: Config, cache_root: Path, progress: Progress | None = No
     return Path(config.data.root)
 
 
+def image_lister(config: Config) -> ListImages:
+    """Returns what lists the images below `images_root` with their classes."""
+    data = config.data
+    if data.source not in LABELLED:
+        return list_folder
+    train, validation = (
+        os.path.expanduser(name) if name else None
+        for name in (data.train_labels, data.validation_labels)
+    )
+    return partial(
+        LABELLED[data.source],
+        train_labels=train,
+        validation_labels=validation,
+        may_lack_images=data.on_bad_image == "skip",
+    )
+
+
 def prepare_images(
     config: Config,
     cache_root: Path,
@@ -119,6 +142,7 @@ def prepare_images(
         limit=config.data.limit,
         decoder=config.data.decoder,
         on_bad_image=config.data.on_bad_image,
+        list_images=image_lister(config),
         report_path=report_path,
         num_processes=num_processes,
         progress=progress,

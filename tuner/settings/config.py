@@ -43,15 +43,27 @@ class Section(BaseModel):
 class DataConfig(Section):
     """Where images come from and how they are read."""
 
-    source: Literal["generated", "folder"] = Field(
-        default="generated", description="generated photo-like set, or a folder of class folders"
+    source: Literal["generated", "folder", "csv", "list"] = Field(
+        default="generated",
+        description="generated photo-like set, a folder of class folders, or a folder of images "
+        "with labels in CSV files or in lines of `path label`",
     )
     root: Text | None = Field(
-        default=None, description="folder of the images, where source is folder"
+        default=None, description="folder of the images; none may lie outside of it"
+    )
+    train_labels: Text | None = Field(
+        default=None,
+        description="label file of training, relative to data.root; null is "
+        "label/train_label.csv for csv, train.txt for list",
+    )
+    validation_labels: Text | None = Field(
+        default=None,
+        description="that of validation; null is label/valid_label.csv or val.txt where there is "
+        "one, else validation is drawn from training",
     )
     validation_fraction: Annotated[float, Gt(0), Lt(1)] = Field(
         default=0.2,
-        description="share of each class held out where the folder has no validation split",
+        description="share of each class held out where the images have no validation split",
     )
     split_seed: Seed = Field(default=0, description="seed of that draw, and of data.limit")
     limit: Count | None = Field(default=None, description="images used per split; null is all")

@@ -10,6 +10,7 @@ from tuner.data.cache import CacheHeader
 from tuner.data.generated import IMAGES_PER_KIND
 from tuner.data.index import load_splits
 from tuner.data.things import THINGS
+from tuner.images import image_lister
 from tuner.planning.cost import Work
 from tuner.settings.config import Config
 from tuner.stages.opening import Search
@@ -85,7 +86,7 @@ def count_images(search: Search) -> tuple[int, int, int]:
     Files are listed and not opened.
 
     Raises:
-        DataError: There is no folder of images that can be listed.
+        DataError: There are no images that can be listed.
     """
     data = search.config.data
     if data.source == "generated":
@@ -97,6 +98,7 @@ def count_images(search: Search) -> tuple[int, int, int]:
             Path(data.root),
             validation_fraction=data.validation_fraction,
             split_seed=data.split_seed,
+            list_images=image_lister(search.config),
         )
         num_classes = len(splits.train.classes)
         counts = [len(splits.train), len(splits.validation)]

@@ -71,6 +71,8 @@ def configs(draw: st.DrawFn) -> Config:
         "train.seed": min(values["train.seed"], LARGEST_SEED - values["search.confirm_seeds"]),
         "data.root": None if values["data.source"] == "generated" else draw(values_of(str, [])),
     }
+    if values["data.source"] not in ("csv", "list"):
+        values |= {"data.train_labels": None, "data.validation_labels": None}
     return Config().with_overrides(values)
 
 
@@ -187,8 +189,9 @@ def test_an_override_changes_its_key_alone() -> None:
         ),
         (
             "data.source",
-            "csv",
-            "data.source: comes with a later version (csv); use generated or folder",
+            "torchvision",
+            "data.source: comes with a later version (torchvision); "
+            "use generated, folder, csv or list",
         ),
         ("mining.ratio", 2.0, "mining.ratio: mining comes with a later version (2.0); use 0"),
         ("mining.ratio", -1, "mining.ratio: not allowed (-1); use 0"),
@@ -237,6 +240,17 @@ def test_an_override_changes_its_key_alone() -> None:
             "/images",
             "data.root: not used by data.source=generated (/images); "
             "add data.source=folder or data.root=null",
+        ),
+        (
+            "data.source",
+            "csv",
+            "data.root: missing (null); data.source=csv needs a folder, data.root=FOLDER",
+        ),
+        (
+            "data.train_labels",
+            "labels.csv",
+            "data.train_labels: not used by data.source=generated (labels.csv); "
+            "add data.source=csv or data.source=list, or data.train_labels=null",
         ),
     ],
 )
