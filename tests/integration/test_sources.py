@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import Command, Told, errors
+from tests.integration.conftest import Command, Told, errors, files_in
+from tests.unit.data.small_sets import SETS
 from tuner.reporting.terminal import HEAD_COLUMNS
 
 pytestmark = pytest.mark.usefixtures("space_file")
@@ -103,3 +104,39 @@ def test_missing_and_bad_images_are_left_out_where_that_is_asked_for(
     skipped = command.run("dataset", *CSV, "data.on_bad_image=skip")
     assert (skipped.returncode, skipped.stderr) == (0, "")
     assert "all          23          12" in skipped.stdout
+
+
+SET = ("space=tiny.yaml", "data.source=torchvision", "data.root=sets", "train.epochs=1")
+
+
+def test_a_set_of_torchvision_is_searched_over(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    SETS["FashionMNIST"](command.folder / "sets", monkeypatch)
+    given = (*SET, "data.dataset=FashionMNIST", "search.trials=2", "search.confirm_top=0")
+    planned = command.run("search", *given, "dry_run=true")
+    assert (planned.returncode, planned.stderr) == (0, "")
+    assert "prepare 12 training and 6 validation images" in planned.stdout
+    assert not (command.folder / "results").exists()
+    done = command.run("search", *given)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "12 training and 6 validation images of 3 classes" in done.stdout
+    best = command.folder / "results/tiny-FashionMNIST/best"
+    classes = json.loads((best / "classes.json").read_text())
+    assert classes == ["Pullover", "T-shirt/top", "Trouser"]
+    again = command.run("retrain", f"config={best.parent}/best.yaml")
+    assert (again.returncode, again.stderr) == (0, "")
+    assert "repeated: " in again.stdout
+
+
+@pytest.mark.parametrize("command", ["search", "retrain"])
+def test_a_set_that_is_not_there_is_told_before_anything_is_written(
+    here: Path, told: Told, command: str
+) -> None:
+    before = files_in(here)
+    assert getattr(told, command)(*SET, "data.dataset=CIFAR100") == errors(
+        f"data.dataset: CIFAR100 is not in '{here}/sets', or not whole (Dataset not found or "
+        "corrupted. You can use download=True to download it); set data.download=true to download "
+        "it"
+    )
+    assert files_in(here) == before

@@ -27,7 +27,6 @@ LATER_KEYS = {
     "resources.address": "clusters",
 }
 LATER_CHOICES = {
-    "data.source": ("torchvision",),
     "search.sampler": ("rung_gp", "gp", "cmaes", "grid"),
 }
 LATER_ABOVE = {
@@ -152,6 +151,29 @@ def _labels_with_source(key: str, labels: str | None, source: str) -> str | None
     )
 
 
+def _dataset_with_source(dataset: str | None, source: str) -> str | None:
+    if source == "torchvision" and dataset is None:
+        return (
+            "data.dataset: missing (null); "
+            "data.source=torchvision needs the name of a set, data.dataset=CIFAR10"
+        )
+    if source != "torchvision" and dataset is not None:
+        return (
+            f"data.dataset: not used by data.source={source} ({shown(dataset)}); "
+            "add data.source=torchvision or data.dataset=null"
+        )
+    return None
+
+
+def _download_with_source(download: bool, source: str) -> str | None:
+    if not download or source == "torchvision":
+        return None
+    return (
+        f"data.download: not used by data.source={source} (true); "
+        "add data.source=torchvision or data.download=false"
+    )
+
+
 RULES: Mapping[tuple[str, ...], Callable[..., str | None]] = {
     ("search.grace_epochs", "train.epochs"): _grace_within_run,
     ("train.report_epochs", "search.grace_epochs", "train.epochs"): _reports_meet_rungs,
@@ -162,4 +184,6 @@ RULES: Mapping[tuple[str, ...], Callable[..., str | None]] = {
         (key, "data.source"): partial(_labels_with_source, key)
         for key in ("data.train_labels", "data.validation_labels")
     },
+    ("data.dataset", "data.source"): _dataset_with_source,
+    ("data.download", "data.source"): _download_with_source,
 }

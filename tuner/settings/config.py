@@ -43,13 +43,14 @@ class Section(BaseModel):
 class DataConfig(Section):
     """Where images come from and how they are read."""
 
-    source: Literal["generated", "folder", "csv", "list"] = Field(
+    source: Literal["generated", "folder", "csv", "list", "torchvision"] = Field(
         default="generated",
-        description="generated photo-like set, a folder of class folders, or a folder of images "
-        "with labels in CSV files or in lines of `path label`",
+        description="generated photo-like set, a folder of class folders, a folder of images "
+        "with labels in CSV files or in lines of `path label`, or a set of torchvision by name",
     )
     root: Text | None = Field(
-        default=None, description="folder of the images; none may lie outside of it"
+        default=None,
+        description="folder of the images, none may lie outside of it; of torchvision's download",
     )
     train_labels: Text | None = Field(
         default=None,
@@ -60,6 +61,14 @@ class DataConfig(Section):
         default=None,
         description="that of validation; null is label/valid_label.csv or val.txt where there is "
         "one, else validation is drawn from training",
+    )
+    dataset: Text | None = Field(
+        default=None,
+        description="classification set in torchvision.datasets, such as CIFAR10, CIFAR100, "
+        "FashionMNIST, Imagenette or Flowers102, where source is torchvision",
+    )
+    download: bool = Field(
+        default=False, description="let torchvision download that set to data.root if it is missing"
     )
     validation_fraction: Annotated[float, Gt(0), Lt(1)] = Field(
         default=0.2,

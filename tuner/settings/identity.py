@@ -12,6 +12,7 @@ FREE_KEYS = (
     "data.root",
     "data.train_labels",
     "data.validation_labels",
+    "data.download",
     "data.cache",
     "data.decoder",
     "data.on_bad_image",
