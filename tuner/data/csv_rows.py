@@ -4,7 +4,7 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner.data.label_text import Problems, Row, check_row, numbered_lines
+from tuner.data.label_text import Problems, Row, check_row, numbered_lines, shown
 from tuner.data.listing import is_image_name
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
@@ -119,7 +119,7 @@ def _first_of(known: Sequence[str], words: Sequence[str]) -> int | None:
 
 
 def _refuse_columns(line: int, first: Cells, problems: Problems) -> None:
-    cells = ", ".join(map(repr, first[:5])) + (" …" if len(first) > 5 else "")
+    cells = ", ".join(map(shown, first[:5])) + (" …" if len(first) > 5 else "")
     if len(first) == 1:
         tried = ", ".join(SEPARATORS.values())
         what = f"one column ({cells}), separators tried: {tried}; write file name and label"

@@ -11,6 +11,8 @@ from tuner.data.listing import CONTROL
 from tuner.errors import DataError
 
 NUM_SHOWN = 5
+LONGEST_SHOWN = 80
+LINE_LIKE = re.compile(r"[\x80-\x9f\u2028\u2029]")  # would tear the one line of an error
 LINE_END = re.compile(r"\r\n|\r|\n")  # and no other: splitlines() knows eight more
 # UTF-32's mark for little-endian begins with that of UTF-16, so it is asked for first.
 OTHER_MARKS = ((codecs.BOM_UTF32_LE, "UTF-32"), (codecs.BOM_UTF32_BE, "UTF-32"))
@@ -67,6 +69,11 @@ def numbered_lines(text: str) -> list[tuple[int, str]]:
     return [(number, line) for number, line in lines if line.strip(" \t")]
 
 
+def shown(text: str) -> str:
+    """Return the text in quotes, cut where it is long."""
+    return repr(text) if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]!r}…"
+
+
 def check_row(row: Row, problems: Problems) -> bool:
     """Return whether a row has a name and a label; what is wrong goes to `problems`."""
     if not row.name:
@@ -77,13 +84,13 @@ def check_row(row: Row, problems: Problems) -> bool:
         problems.add(
             row.line,
             "without a label",
-            f"image {row.name!r} has no label; write one or remove the line",
+            f"image {shown(row.name)} has no label; write one or remove the line",
         )
-    elif CONTROL.search(row.name + row.label):
+    elif CONTROL.search(row.name + row.label) or LINE_LIKE.search(row.label):
         problems.add(
             row.line,
             "with control characters",
-            f"a control character in {row.name!r}, {row.label!r}; remove it",
+            f"a control character in {shown(row.name)}, {shown(row.label)}; remove it",
         )
     else:
         return True

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.data.csv_rows import csv_rows
-from tuner.data.label_text import Problems, ReadRows, Row, read_text
+from tuner.data.label_text import Problems, ReadRows, Row, read_text, shown
 from tuner.data.list_rows import list_rows
 from tuner.data.listing import (
     VALIDATION_NAMES,
@@ -141,7 +141,13 @@ def _list_labelled(
 
 def _folders(root: Path) -> tuple[list[str], list[str]]:
     """Return where the names of training and of validation are looked up, in order."""
-    there = {name.lower(): name for name in sorted(os.listdir(root)) if (root / name).is_dir()}
+    try:
+        names = sorted(os.listdir(root))
+    except OSError as error:
+        raise DataError(
+            f"data.root: '{root}' cannot be listed ({error.strerror}); mend that or use another"
+        ) from error
+    there = {name.lower(): name for name in names if os.path.isdir(root / name)}
     # `test` holds images without labels in this layout.
     own = [there[name] for name in VALIDATION_NAMES if name in there and name != "test"]
     train = [there[name] for name in ("train",) if name in there]
@@ -158,8 +164,8 @@ def _read_file(
 ) -> _Labelled:
     path = Path(os.path.abspath(root / name))
     told = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
-    if not path.is_file():
-        what = "is not a file" if path.exists() else "does not exist"
+    if not os.path.isfile(path):
+        what = "is not a file" if os.path.exists(path) else "does not exist"
         line = f"{key}: '{path}' {what}; put it there or name another, {key}=FILE"
         return _Labelled(told, problems=[line])
     problems = Problems(told)
@@ -184,7 +190,7 @@ def _take(
         problems.add(
             row.line,
             "with images that do not exist",
-            f"image {row.name!r} does not exist under data.root; "
+            f"image {shown(row.name)} does not exist under data.root; "
             f"looked in {finder.told}; add it or remove the line",
         )
     elif found.problem:
@@ -199,7 +205,8 @@ def _take(
         problems.add(
             row.line,
             "with a second label for an image",
-            f"image {row.name!r} is '{row.label}' here and '{before.label}' in line {before.line}; "
+            f"image {shown(row.name)} is {shown(row.label)} here and {shown(before.label)} "
+            f"in line {before.line}; "
             "remove one of them",
         )
 
@@ -240,13 +247,15 @@ class _Finder:
         ]
         inside = [path for path in absolutes if path.startswith(self._within)]
         if not inside:
-            return _Found(name, problem=f"image {name!r} lies outside data.root; copy it there")
+            return _Found(
+                name, problem=f"image {shown(name)} lies outside data.root; copy it there"
+            )
         for absolute in inside:
             path = absolute.removeprefix(self._within)
             if (status := _status(absolute)) is None:
                 continue
             if problem := self._link_problem(absolute, stat.S_ISLNK(status.st_mode)):
-                return _Found(path, problem=f"image {name!r}: {problem}")
+                return _Found(path, problem=f"image {shown(name)}: {problem}")
             if os.path.isfile(absolute):
                 return _Found(path)
         return _Found(inside[0].removeprefix(self._within), is_missing=True)

@@ -40,8 +40,8 @@ def require_folder(root: Path, remedy: str) -> None:
     Raises:
         DataError: There is none; the line ends with `remedy`.
     """
-    if not root.is_dir():
-        what = "is not a folder" if root.exists() else "does not exist"
+    if not os.path.isdir(root):  # unlike Path's it takes a name that is too long
+        what = "is not a folder" if os.path.exists(root) else "does not exist"
         raise DataError(f"data.root: '{root}' {what}; {remedy}")
 
 

@@ -61,7 +61,7 @@ def ensure_written(
             have no single class each, or nothing can be written.
     """
     folder = written_folder(cache_root, name, root)
-    if folder.is_dir():
+    if os.path.isdir(folder):
         return folder
     splits = _open_splits(name, root, may_download)
     return ensure_folder(folder, lambda unfinished: _write(unfinished, splits, progress))
@@ -74,7 +74,7 @@ def list_set(root: Path, *, name: str, cache_root: Path, may_download: bool = Fa
         DataError: As `ensure_written`; or the classes are too few.
     """
     folder = written_folder(cache_root, name, root)
-    if folder.is_dir():
+    if os.path.isdir(folder):
         return list_csv(folder)
     listed = [_classes(split) for split in _open_splits(name, root, may_download)]
     train, validation = listed[0], listed[1] if listed[1:] else None

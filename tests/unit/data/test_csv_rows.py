@@ -140,6 +140,19 @@ def test_cells_too_many_and_open_quotes_touch_no_other_line() -> None:
     ]
 
 
+@pytest.mark.parametrize("label", ["a\x85b", "a\u2028b", "a\x9bb"])
+def test_a_label_cannot_tear_a_line_that_tells_it(label: str) -> None:
+    assert problems_of(f"a.jpg,{label}\n") == [
+        f"t.csv line 1: a control character in 'a.jpg', {label!r}; remove it"
+    ]
+
+
+def test_a_long_cell_is_cut_where_it_is_told() -> None:
+    assert problems_of(f"a.jpg,cat\n{'x' * 500},\n") == [
+        f"t.csv line 2: image '{'x' * 80}'… has no label; write one or remove the line"
+    ]
+
+
 def test_control_characters_are_told() -> None:
     assert problems_of("a.jpg,ca\tt\nb.jpg,dog\n") == [
         "t.csv line 1: a control character in 'a.jpg', 'ca\\tt'; remove it"

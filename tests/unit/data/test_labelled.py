@@ -91,6 +91,8 @@ def test_a_label_file_that_is_asked_for_must_be_there(root: Path) -> None:
         "put it there or name another, data.train_labels=FILE",
     )
     write(root, TRAIN, "1.jpg,x", "4.jpg,y")
+    with pytest.raises(DataError, match="n' does not exist; put it there"):
+        list_csv(root, train_labels="n" * 300)
     with pytest.raises(DataError) as caught:
         list_csv(root, validation_labels="label")
     assert caught.value.problems == (
@@ -178,6 +180,14 @@ def test_classes_come_from_training_in_natural_order(root: Path) -> None:
     assert list(list_csv(root).train) == ["1", "9", "10", "-100"]
 
 
+def test_labels_of_any_numbers_become_those_from_zero(root: Path) -> None:
+    write(root, TRAIN, "1.jpg,-100", "2.jpg,9", "a/3.jpg,9", "4.jpg,255", "train/../test/9.jpg,1")
+    splits = load_splits(root, validation_fraction=0.5, split_seed=0, list_images=list_csv)
+    assert splits.train.classes == splits.validation.classes == ("1", "9", "255", "-100")
+    assert sorted(splits.train.labels) == [0, 1, 2, 3]
+    assert splits.validation.labels.tolist() == [1]
+
+
 def test_nothing_to_learn_from_is_told(root: Path) -> None:
     write(root, TRAIN)
     needed = "at least two classes are needed"
@@ -193,7 +203,9 @@ def test_nothing_to_learn_from_is_told(root: Path) -> None:
 
 def test_a_root_that_is_no_folder_is_told(root: Path) -> None:
     remedy = "give the folder that image names are relative to"
-    assert problems(root / "no") == (f"data.root: '{root}/no' does not exist; {remedy}",)
+    for name in ("no", "n" * 300):
+        line = f"data.root: '{root}/{name}' does not exist; {remedy}"
+        assert problems(root / name) == (line,)
 
 
 def test_validation_is_drawn_from_training_where_there_is_none(root: Path) -> None:
