@@ -92,3 +92,20 @@ def image_folder(hostile_tmp_path: Path) -> Path:
                 pixels = rng.integers(0, 80, (20, 24, 3), np.uint8) + np.uint8(80 * label)
                 Image.fromarray(pixels).save(folder / f"{number}.jpg", quality=90)
     return root
+
+
+@pytest.fixture
+def csv_dataset(image_folder: Path) -> Path:
+    """Return the images of `image_folder` in the layout of CSV labels: 24 and 12 of them."""
+    for split, name in (("train", "train_label.csv"), ("val", "valid_label.csv")):
+        lines = ["path,label"]
+        for path in sorted((image_folder / split).rglob("*.jpg")):
+            image = path.rename(image_folder / split / f"{path.parent.name} {path.name}")
+            lines.append(f"{image.name},{path.parent.name}")
+        label_file = image_folder / "label" / name
+        label_file.parent.mkdir(exist_ok=True)
+        label_file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        for folder in sorted((image_folder / split).iterdir()):
+            if folder.is_dir():
+                folder.rmdir()
+    return image_folder

@@ -146,11 +146,15 @@ def _read_keys(texts: Mapping[str, str], keys: type[KeysType]) -> KeysType:
 
 
 def default_run_name(space: Space, overrides: Iterable[str]) -> str:
-    """The space's name, with ``-<folder>`` behind it where the command line chose the images."""
+    """The space's name, with ``-<folder>`` behind it where the command line chose the images.
+
+    A set of torchvision goes by its own name: several may lie in one folder.
+    """
     chosen = {override.partition("=")[0] for override in overrides}
-    root = space.config.data.root
-    folder = Path(root).name if root and chosen & {"data.source", "data.root"} else ""
-    name = f"{space.name}-{folder}" if folder else space.name
+    data = space.config.data
+    images = data.dataset or Path(data.root or "").name
+    is_chosen = chosen & {"data.source", "data.root", "data.dataset"}
+    name = f"{space.name}-{images}" if images and is_chosen else space.name
     return name.encode("utf-8", "ignore")[:LONGEST_NAME_BYTES].decode("utf-8", "ignore")
 
 

@@ -1,6 +1,7 @@
 """From settings to images: where they lie, prepared, decoded once, and read in batches."""
 
 import hashlib
+import os
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,10 +17,14 @@ from tuner.data.augment import stored_size_px
 from tuner.data.cache import CacheHeader, DecodedImages, ensure_decoded, holds, unfinished_of
 from tuner.data.cached_loader import CachedLoader, DeviceLoader
 from tuner.data.decode import decoder_versions
+from tuner.data.folder import list_folder
 from tuner.data.generated import ensure_generated
-from tuner.data.index import ImageIndex
+from tuner.data.index import ImageIndex, load_splits
+from tuner.data.labelled import list_csv, list_lines
+from tuner.data.listing import ListImages
 from tuner.data.loader import Loader
 from tuner.data.prepare import PreparedData, prepare_dataset
+from tuner.data.torchvision_set import ensure_written, list_set
 from tuner.data.verify import Progress
 from tuner.errors import DataError, RunError
 from tuner.files import free_bytes
@@ -30,6 +35,7 @@ from tuner.settings.wording import shown_path
 from tuner.training.feed import BatchSource
 
 DECODED = "decoded"  # the folder under the cache's root
+LABELLED = {"csv": list_csv, "list": list_lines, "torchvision": list_csv}
 
 
 class ClosableSource(BatchSource, Protocol):
@@ -94,11 +100,71 @@ class Decoding:
 
 
 def images_root(config: Config, cache_root: Path, progress: Progress | None = None) -> Path:
-    """Returns the folder that image paths are relative to."""
-    if config.data.source == "generated":
-        return ensure_generated(Path(config.data.cache_root or cache_root), progress)
-    assert config.data.root is not None
-    return Path(config.data.root)
+    """Returns the folder that image paths are relative to; what is missing there is made.
+
+    Raises:
+        DataError: A set cannot be found, downloaded or written.
+    """
+    data = config.data
+    cache_root = Path(data.cache_root or cache_root)
+    if data.source == "generated":
+        return ensure_generated(cache_root, progress)
+    assert data.root is not None
+    if data.source != "torchvision":
+        return Path(data.root)
+    assert data.dataset is not None
+    return ensure_written(
+        cache_root,
+        name=data.dataset,
+        root=Path(data.root),
+        may_download=data.download,
+        progress=progress,
+    )
+
+
+def count_listed(config: Config, cache_root: Path) -> tuple[int, int, int]:
+    """Returns how many training images, validation images and classes there are to prepare.
+
+    Files are listed, neither opened nor written; a set of torchvision is downloaded where allowed.
+
+    Raises:
+        DataError: There are no images that can be listed.
+    """
+    data = config.data
+    assert data.root is not None
+    list_images = image_lister(config)
+    if data.source == "torchvision":
+        assert data.dataset is not None
+        list_images = partial(
+            list_set,
+            name=data.dataset,
+            cache_root=Path(data.cache_root or cache_root),
+            may_download=data.download,
+        )
+    splits = load_splits(
+        Path(data.root),
+        validation_fraction=data.validation_fraction,
+        split_seed=data.split_seed,
+        list_images=list_images,
+    )
+    return len(splits.train), len(splits.validation), len(splits.train.classes)
+
+
+def image_lister(config: Config) -> ListImages:
+    """Returns what lists the images below `images_root` with their classes."""
+    data = config.data
+    if data.source not in LABELLED:
+        return list_folder
+    train, validation = (
+        os.path.expanduser(name) if name else None
+        for name in (data.train_labels, data.validation_labels)
+    )
+    return partial(
+        LABELLED[data.source],
+        train_labels=train,
+        validation_labels=validation,
+        may_lack_images=data.on_bad_image == "skip",
+    )
 
 
 def prepare_images(
@@ -109,7 +175,7 @@ def prepare_images(
     num_processes: int,
     progress: Progress,
 ) -> PreparedData:
-    """Returns the images of the settings, each opened once; renders the generated set if needed.
+    """Returns the images of the settings, each opened once; makes a generated set if needed.
 
     Raises:
         DataError: The images cannot be used; one line for each reason.
@@ -121,6 +187,7 @@ def prepare_images(
         limit=config.data.limit,
         decoder=config.data.decoder,
         on_bad_image=config.data.on_bad_image,
+        list_images=image_lister(config),
         report_path=report_path,
         num_processes=num_processes,
         progress=progress,

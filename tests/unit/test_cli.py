@@ -112,6 +112,10 @@ def test_any_other_name_is_a_run_name(name: str) -> None:
         ([], "imagenet_small"),
         (["data.source=generated"], "imagenet_small"),
         (["data.source=folder", "data.root=/x/my imgs/"], "imagenet_small-my imgs"),
+        (
+            ["data.source=torchvision", "data.root=/x", "data.dataset=CIFAR10"],
+            "imagenet_small-CIFAR10",
+        ),
         (["data.source=folder", f"data.root=/x/{'é' * 99}"], f"imagenet_small-{'é' * 42}"),
     ],
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.data.folder import counted
+from tuner.data.listing import counted
 from tuner.data.prepare import PreparedData
 
 KINDS = ("added", "removed", "relabelled", "in the other split", "changed", "renamed")

@@ -1,35 +1,25 @@
 """What lies in a folder of images: splits, classes and files, and what was passed over."""
 
 import os
-import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.errors import DataError
-
-VALIDATION_NAMES = ("val", "validation", "valid", "test")
-IMAGE_SUFFIXES = frozenset(
-    (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
-    + (".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".avif")
+from tuner.data.listing import (
+    CONTROL,
+    IMAGE_SUFFIXES,
+    VALIDATION_NAMES,
+    Classes,
+    Listing,
+    class_problems,
+    counted,
+    hidden_note,
+    is_hidden,
+    link_problem,
+    natural_order,
+    require_folder,
 )
-SYSTEM_NAMES = frozenset(("thumbs.db", "desktop.ini", "__macosx"))
-CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")  # surrogates stand for bytes outside UTF-8
-
-Classes = dict[str, list[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """The images of each class in natural class order, as paths relative to the root.
-
-    `validation` is None where the folder holds classes but no split.
-    """
-
-    train: Classes
-    validation: Classes | None
-    notes: tuple[str, ...]
+from tuner.errors import DataError
 
 
 def list_folder(root: Path) -> Listing:
@@ -40,9 +30,7 @@ def list_folder(root: Path) -> Listing:
             else too few classes, empty class folders, classes that training lacks; all of a kind
             at once.
     """
-    if not root.is_dir():
-        what = "is not a folder" if root.exists() else "does not exist"
-        raise DataError(f"data.root: '{root}' {what}; give a folder with one folder per class")
+    require_folder(root, "give a folder with one folder per class")
     walk = _Walk(root)
     names = walk.class_folders("")
     train_name, validation_name = _split_names(walk, names)
@@ -61,21 +49,13 @@ def list_folder(root: Path) -> Listing:
             notes.append(f"data.root: folders not used: {counted(unused)}")
     if validation_name is not None:
         validation = walk.classes(validation_name, walk.class_folders(validation_name))
-    problems = walk.problems or _class_problems(root / (train_name or ""), train, validation)
+    place = str(root / (train_name or ""))
+    problems = walk.problems or class_problems(
+        "data.root", place, train, validation, nothing="class folders"
+    )
     if problems:
         raise DataError(*problems)
     return Listing(train, validation, (*notes, *walk.notes()))
-
-
-def counted(names: Sequence[str]) -> str:
-    """Return how many names there are, and the first five of them."""
-    return f"{len(names)} ({', '.join(names[:5])}{' ...' if len(names) > 5 else ''})"
-
-
-def natural_order(name: str) -> tuple[list[str | int], str]:
-    """Return the sort key that puts `class 2` before `class 10`."""
-    parts = re.split(r"([0-9]+)", name.casefold())
-    return [int(part) if place % 2 else part for place, part in enumerate(parts)], name
 
 
 class _Walk:
@@ -124,7 +104,7 @@ class _Walk:
         folders, images = [], []
         for entry in self.entries(folder):
             suffix = os.path.splitext(entry.name)[1].lower()
-            if entry.name.startswith(".") or entry.name.lower() in SYSTEM_NAMES:
+            if is_hidden(entry.name):
                 self.num_hidden += 1
             elif problem := self.problem(entry, _join(folder, entry.name)):
                 self.problems.append(problem)
@@ -149,22 +129,19 @@ class _Walk:
             return f"{path!r}: the name has a line break or is not UTF-8; rename it"
         if not entry.is_symlink():
             return None
-        target = os.path.realpath(entry.path)
-        if os.path.commonpath((self.real_root, target)) != self.real_root:
-            return f"{path}: the link leads out of data.root ({target}); copy the file instead"
-        if not os.path.exists(target):
-            return f"{path}: the link leads nowhere ({target}); remove it"
-        return None
+        problem = link_problem(self.real_root, entry.path)
+        return f"{path}: {problem}" if problem else None
 
     def notes(self) -> list[str]:
         """Return one line for each kind of thing that was passed over."""
         endings = ", ".join(f"{ending} {n}" for ending, n in self.other_files.most_common(5))
+        outside, others = self.num_outside, self.other_files.total()
         found = (
-            (self.num_hidden, f"hidden or system files ignored: {self.num_hidden}"),
-            (self.num_outside, f"images ignored outside the class folders: {self.num_outside}"),
-            (endings, f"files ignored that are no images: {self.other_files.total()} ({endings})"),
+            (self.num_hidden, hidden_note(self.num_hidden)),
+            (outside, f"data.root: images ignored outside the class folders: {outside}"),
+            (others, f"data.root: files ignored that are no images: {others} ({endings})"),
         )
-        return [f"data.root: {note}" for is_any, note in found if is_any]
+        return [note for is_any, note in found if is_any]
 
 
 def _split_names(walk: _Walk, names: Sequence[str]) -> tuple[str | None, str | None]:
@@ -176,22 +153,6 @@ def _split_names(walk: _Walk, names: Sequence[str]) -> tuple[str | None, str | N
     if train is None or (validation is None and len(names) > 1 and not walk.holds_classes(train)):
         return None, None
     return train, validation
-
-
-def _class_problems(folder: Path, train: Classes, validation: Classes | None) -> list[str]:
-    if len(train) < 2:
-        found = f"one class ({', '.join(train)})" if train else "no class folders"
-        return [f"data.root: '{folder}' has {found}; at least two classes are needed"]
-    empty = [name for name, images in train.items() if not images]
-    unknown = [name for name in validation or () if name not in train]
-    return [
-        f"data.root: class '{name}' {what}; {remedy}"
-        for names, what, remedy in (
-            (empty, f"has no images in '{folder}'", "add some or remove the class"),
-            (unknown, f"is not in '{folder}'", "add it there or remove it"),
-        )
-        for name in names
-    ]
 
 
 def _join(folder: str, name: str) -> str:

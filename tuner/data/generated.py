@@ -1,18 +1,16 @@
 """The generated data set: 1,000 + 500 small photographs of ten kinds of thing, made once."""
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock
 from PIL import Image
 
+from tuner.data.once import ensure_folder
 from tuner.data.scene import HARDSHIPS, Hardship, photograph
 from tuner.data.things import THINGS
-from tuner.errors import DataError
 
 FOLDER = "generated-1"  # another number whenever the pictures change
 IMAGES_PER_KIND = {"train": 100, "val": 50}
@@ -35,22 +33,8 @@ def ensure_generated(cache_root: Path, progress: Callable[[int, int], None] | No
     Raises:
         DataError: Nothing can be written there.
     """
-    folder = cache_root / FOLDER
-    if folder.is_dir():
-        return folder
-    try:
-        cache_root.mkdir(parents=True, exist_ok=True)
-        with FileLock(cache_root / f"{FOLDER}.lock"):
-            if not folder.is_dir():
-                unfinished = cache_root / f"{FOLDER}.unfinished"
-                shutil.rmtree(unfinished, ignore_errors=True)
-                _render_all(unfinished, progress or (lambda done, total: None))
-                unfinished.rename(folder)
-    except OSError as error:
-        raise DataError(
-            f"data.cache_root: cannot write to {cache_root} ({error.strerror}); use another folder"
-        ) from error
-    return folder
+    tell = progress or (lambda done, total: None)
+    return ensure_folder(cache_root / FOLDER, lambda folder: _render_all(folder, tell))
 
 
 def _render_all(root: Path, progress: Callable[[int, int], None]) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tuner.data.folder import Classes, counted, list_folder
+from tuner.data.folder import list_folder
 from tuner.data.keyed import Stream, keyed_bits, stable_keys
+from tuner.data.listing import Classes, ListImages, counted
 from tuner.errors import DataError
 
 
@@ -91,17 +92,23 @@ class Splits:
     notes: tuple[str, ...]
 
 
-def load_splits(root: Path, *, validation_fraction: float, split_seed: int) -> Splits:
-    """Return the images of a folder, sorted by path.
+def load_splits(
+    root: Path,
+    *,
+    validation_fraction: float,
+    split_seed: int,
+    list_images: ListImages = list_folder,
+) -> Splits:
+    """Return the images that `list_images` finds below `root`, sorted by path.
 
-    Where the folder has no validation, a stratified draw keyed by `split_seed` takes
+    Where there is no validation among them, a stratified draw keyed by `split_seed` takes
     `validation_fraction` of every class that has two images or more. The classes are those of
     training, in natural order.
 
     Raises:
-        DataError: As `list_folder`; also when nothing is left for validation.
+        DataError: As `list_images`; also when nothing is left for validation.
     """
-    listing = list_folder(root)
+    listing = list_images(root)
     train = _index("train", root, tuple(listing.train), listing.train)
     if listing.validation is None:
         train, validation = _draw_validation(train, validation_fraction, split_seed)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tuner.data.decode import WHAT_TO_DO, decoder_versions
-from tuner.data.folder import counted
+from tuner.data.folder import list_folder
 from tuner.data.index import (
     ImageIndex,
     Splits,
@@ -21,6 +21,7 @@ from tuner.data.index import (
     draw_order,
     load_splits,
 )
+from tuner.data.listing import ListImages, counted
 from tuner.data.verify import FileFacts, Progress, check_files
 from tuner.errors import DataError
 from tuner.files import write_text
@@ -50,11 +51,12 @@ def prepare_dataset(
     limit: int | None,
     decoder: str,
     on_bad_image: str,
+    list_images: ListImages = list_folder,
     report_path: Path | None = None,
     num_processes: int = 1,
     progress: Progress | None = None,
 ) -> PreparedData:
-    """Return the images of `root`, all of them opened and found whole.
+    """Return the images that `list_images` finds below `root`, all opened and found whole.
 
     Bad images are left out with `on_bad_image` "skip"; those that `limit` had drawn are replaced
     while there are others. The verdicts in `report_path` (`dataset.json`) are used again for files
@@ -65,7 +67,12 @@ def prepare_dataset(
         DataError: As `load_splits`; all bad images, one line each, with `on_bad_image` "fail"; a
             class whose training images are all bad with "skip".
     """
-    whole = load_splits(root, validation_fraction=validation_fraction, split_seed=split_seed)
+    whole = load_splits(
+        root,
+        validation_fraction=validation_fraction,
+        split_seed=split_seed,
+        list_images=list_images,
+    )
     checked_by = f"{decoder}, {decoder_versions()}"
     old_fingerprint, known = _recall(report_path, checked_by) if report_path else (None, {})
     check = partial(
@@ -249,10 +256,11 @@ def _copies(
     across_classes, across_splits = [], []
     for group in groups.values():
         paths, labels, splits = zip(*group, strict=True)
+        once = list(dict.fromkeys(paths))  # a label file may name one image in both splits
         if len(set(labels)) > 1:
-            across_classes.append(list(paths))
+            across_classes.append(once)
         if len(set(splits)) > 1:
-            across_splits.append(list(paths))
+            across_splits.append(once)
     return across_classes, across_splits
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from math import inf, isclose
 from typing import Any
@@ -12,8 +13,6 @@ from tuner.errors import did_you_mean
 from tuner.settings.wording import allowed, is_text, listed, shown
 
 LATER_KEYS = {
-    "data.train_labels": "the csv and list sources",
-    "data.validation_labels": "the csv and list sources",
     "data.mining_labels": "mining",
     "data.test_root": "tuner.predict",
     "data.use": "the hand-over on all images",
@@ -28,7 +27,6 @@ LATER_KEYS = {
     "resources.address": "clusters",
 }
 LATER_CHOICES = {
-    "data.source": ("csv", "list", "torchvision"),
     "search.sampler": ("rung_gp", "gp", "cmaes", "grid"),
 }
 LATER_ABOVE = {
@@ -133,9 +131,9 @@ def _seeds_within_range(seed: int, num_seeds: int) -> str | None:
     )
 
 
-def _root_with_folder(root: str | None, source: str) -> str | None:
-    if source == "folder" and root is None:
-        return "data.root: missing (null); data.source=folder needs a folder, data.root=FOLDER"
+def _root_with_source(root: str | None, source: str) -> str | None:
+    if source != "generated" and root is None:
+        return f"data.root: missing (null); data.source={source} needs a folder, data.root=FOLDER"
     if source == "generated" and root is not None:
         return (
             f"data.root: not used by data.source=generated ({shown(root)}); "
@@ -144,10 +142,48 @@ def _root_with_folder(root: str | None, source: str) -> str | None:
     return None
 
 
+def _labels_with_source(key: str, labels: str | None, source: str) -> str | None:
+    if labels is None or source in ("csv", "list"):
+        return None
+    return (
+        f"{key}: not used by data.source={source} ({shown(labels)}); "
+        f"add data.source=csv or data.source=list, or {key}=null"
+    )
+
+
+def _dataset_with_source(dataset: str | None, source: str) -> str | None:
+    if source == "torchvision" and dataset is None:
+        return (
+            "data.dataset: missing (null); "
+            "data.source=torchvision needs the name of a set, data.dataset=CIFAR10"
+        )
+    if source != "torchvision" and dataset is not None:
+        return (
+            f"data.dataset: not used by data.source={source} ({shown(dataset)}); "
+            "add data.source=torchvision or data.dataset=null"
+        )
+    return None
+
+
+def _download_with_source(download: bool, source: str) -> str | None:
+    if not download or source == "torchvision":
+        return None
+    return (
+        f"data.download: not used by data.source={source} (true); "
+        "add data.source=torchvision or data.download=false"
+    )
+
+
 RULES: Mapping[tuple[str, ...], Callable[..., str | None]] = {
     ("search.grace_epochs", "train.epochs"): _grace_within_run,
     ("train.report_epochs", "search.grace_epochs", "train.epochs"): _reports_meet_rungs,
     ("train.accumulate_steps", "train.batch_size"): _slices_within_batch,
     ("train.seed", "search.confirm_seeds"): _seeds_within_range,
-    ("data.root", "data.source"): _root_with_folder,
+    ("data.root", "data.source"): _root_with_source,
+    **{
+        (key, "data.source"): partial(_labels_with_source, key)
+        for key in ("data.train_labels", "data.validation_labels")
+    },
+    ("data.dataset", "data.source"): _dataset_with_source,
+    ("data.download", "data.source"): _download_with_source,
 }

@@ -43,15 +43,36 @@ class Section(BaseModel):
 class DataConfig(Section):
     """Where images come from and how they are read."""
 
-    source: Literal["generated", "folder"] = Field(
-        default="generated", description="generated photo-like set, or a folder of class folders"
+    source: Literal["generated", "folder", "csv", "list", "torchvision"] = Field(
+        default="generated",
+        description="generated photo-like set, a folder of class folders, a folder of images "
+        "with labels in CSV files or in lines of `path label`, or a set of torchvision by name",
     )
     root: Text | None = Field(
-        default=None, description="folder of the images, where source is folder"
+        default=None,
+        description="folder of the images, none may lie outside of it; of torchvision's download",
+    )
+    train_labels: Text | None = Field(
+        default=None,
+        description="label file of training, relative to data.root; null is "
+        "label/train_label.csv for csv, train.txt for list",
+    )
+    validation_labels: Text | None = Field(
+        default=None,
+        description="that of validation; null is label/valid_label.csv or val.txt where there is "
+        "one, else validation is drawn from training",
+    )
+    dataset: Text | None = Field(
+        default=None,
+        description="classification set in torchvision.datasets, such as CIFAR10, CIFAR100, "
+        "FashionMNIST, Imagenette or Flowers102, where source is torchvision",
+    )
+    download: bool = Field(
+        default=False, description="let torchvision download that set to data.root if it is missing"
     )
     validation_fraction: Annotated[float, Gt(0), Lt(1)] = Field(
         default=0.2,
-        description="share of each class held out where the folder has no validation split",
+        description="share of each class held out where the images have no validation split",
     )
     split_seed: Seed = Field(default=0, description="seed of that draw, and of data.limit")
     limit: Count | None = Field(default=None, description="images used per split; null is all")

@@ -10,6 +10,9 @@ from tuner.settings.config import Config, flatten
 # are is told by their fingerprint, wherever the folder.
 FREE_KEYS = (
     "data.root",
+    "data.train_labels",
+    "data.validation_labels",
+    "data.download",
     "data.cache",
     "data.decoder",
     "data.on_bad_image",

@@ -2,14 +2,13 @@
 
 from itertools import product
 from math import inf
-from pathlib import Path
 
 from tuner.assemble import checkpoint_bytes, weight_copies
 from tuner.data.augment import stored_size_px
 from tuner.data.cache import CacheHeader
 from tuner.data.generated import IMAGES_PER_KIND
-from tuner.data.index import load_splits
 from tuner.data.things import THINGS
+from tuner.images import count_listed
 from tuner.planning.cost import Work
 from tuner.settings.config import Config
 from tuner.stages.opening import Search
@@ -85,20 +84,13 @@ def count_images(search: Search) -> tuple[int, int, int]:
     Files are listed and not opened.
 
     Raises:
-        DataError: There is no folder of images that can be listed.
+        DataError: There are no images that can be listed.
     """
     data = search.config.data
     if data.source == "generated":
         num_classes = len(THINGS)
         counts = [num_classes * number for number in IMAGES_PER_KIND.values()]
     else:
-        assert data.root is not None
-        splits = load_splits(
-            Path(data.root),
-            validation_fraction=data.validation_fraction,
-            split_seed=data.split_seed,
-        )
-        num_classes = len(splits.train.classes)
-        counts = [len(splits.train), len(splits.validation)]
+        *counts, num_classes = count_listed(search.config, search.cache_root)
     num_images, num_validation = (min(count, data.limit or count) for count in counts)
     return num_images, num_validation, num_classes

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.data.folder import list_folder, natural_order
+from tuner.data.folder import list_folder
+from tuner.data.listing import natural_order
 from tuner.errors import DataError
 
 Touch = Callable[..., None]

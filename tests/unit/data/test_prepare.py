@@ -16,6 +16,7 @@ from PIL import Image
 from tests.unit.data.conftest import CUT, EMPTY, REMEDY, TEXT, run, spoil
 from tuner.data import prepare, verify
 from tuner.data.index import draw_order, load_splits
+from tuner.data.labelled import list_csv
 from tuner.data.prepare import load_prepared
 from tuner.errors import DataError
 
@@ -293,3 +294,15 @@ def test_images_of_every_kind_pass_in_one_folder(hostile_tmp_path: Path) -> None
             )
     prepared = run(hostile_tmp_path)
     assert len(prepared.train) + len(prepared.validation) == 12
+
+
+def test_an_image_in_both_splits_is_counted_once(csv_dataset: Path) -> None:
+    """A label file can name it twice, and by two labels."""
+    with (csv_dataset / "label/valid_label.csv").open("a") as file:
+        file.write("../train/class 1 0.jpg,class 1\n../train/class 1 1.jpg,class 2\n")
+    prepared = run(csv_dataset, list_images=list_csv)
+    assert prepared.notes == (
+        "data.root: images with an identical copy in another class: 1 (train/class 1 1.jpg)",
+        "data.root: validation images with an identical training image: 2 "
+        "(train/class 1 0.jpg, train/class 1 1.jpg)",
+    )

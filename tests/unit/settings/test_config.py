@@ -71,6 +71,12 @@ def configs(draw: st.DrawFn) -> Config:
         "train.seed": min(values["train.seed"], LARGEST_SEED - values["search.confirm_seeds"]),
         "data.root": None if values["data.source"] == "generated" else draw(values_of(str, [])),
     }
+    if values["data.source"] not in ("csv", "list"):
+        values |= {"data.train_labels": None, "data.validation_labels": None}
+    if values["data.source"] == "torchvision":
+        values["data.dataset"] = draw(values_of(str, []))
+    else:
+        values |= {"data.dataset": None, "data.download": False}
     return Config().with_overrides(values)
 
 
@@ -187,8 +193,8 @@ def test_an_override_changes_its_key_alone() -> None:
         ),
         (
             "data.source",
-            "csv",
-            "data.source: comes with a later version (csv); use generated or folder",
+            "zip",
+            "data.source: not allowed (zip); use generated, folder, csv, list or torchvision",
         ),
         ("mining.ratio", 2.0, "mining.ratio: mining comes with a later version (2.0); use 0"),
         ("mining.ratio", -1, "mining.ratio: not allowed (-1); use 0"),
@@ -238,6 +244,29 @@ def test_an_override_changes_its_key_alone() -> None:
             "data.root: not used by data.source=generated (/images); "
             "add data.source=folder or data.root=null",
         ),
+        (
+            "data.source",
+            "csv",
+            "data.root: missing (null); data.source=csv needs a folder, data.root=FOLDER",
+        ),
+        (
+            "data.train_labels",
+            "labels.csv",
+            "data.train_labels: not used by data.source=generated (labels.csv); "
+            "add data.source=csv or data.source=list, or data.train_labels=null",
+        ),
+        (
+            "data.dataset",
+            "CIFAR10",
+            "data.dataset: not used by data.source=generated (CIFAR10); "
+            "add data.source=torchvision or data.dataset=null",
+        ),
+        (
+            "data.download",
+            True,
+            "data.download: not used by data.source=generated (true); "
+            "add data.source=torchvision or data.download=false",
+        ),
     ],
 )
 def test_a_mistake_is_told_in_one_line(key: str, value: object, line: str) -> None:
@@ -252,6 +281,14 @@ def test_all_mistakes_are_told_together_and_none_follows_from_another() -> None:
         "optim.lrr: no such setting; did you mean optim.lr?",
         "data.root: not used by data.source=generated (x); "
         "add data.source=folder or data.root=null",
+    )
+
+
+def test_a_set_of_torchvision_needs_its_name_and_a_folder() -> None:
+    assert refusals({"data.source": "torchvision"}) == (
+        "data.root: missing (null); data.source=torchvision needs a folder, data.root=FOLDER",
+        "data.dataset: missing (null); "
+        "data.source=torchvision needs the name of a set, data.dataset=CIFAR10",
     )
 
 

@@ -52,3 +52,10 @@ def test_other_images_are_told_by_how_they_differ(told: str, change: str) -> Non
     before, now = {"data_fingerprint": "f00d"}, {"data_fingerprint": "beef"}
     assert describe_changes(before, now, told) == [change]
     assert describe_changes(now, now, told) == []
+
+
+def test_label_files_may_move_as_the_images_may() -> None:
+    before = {"data.source": "csv", "data.root": "/a", "data.train_labels": "x.csv"}
+    now = {"data.source": "csv", "data.root": "/b", "data.validation_labels": "/c/y.csv"}
+    bindings = [binding_settings(Config().with_overrides(each)) for each in (before, now)]
+    assert bindings[0] == bindings[1]

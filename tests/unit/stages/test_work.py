@@ -45,6 +45,21 @@ def test_a_folder_is_counted_as_it_will_be_prepared(
     assert count_images(search) == prepared
 
 
+def test_labelled_images_are_counted_as_they_will_be_prepared(
+    search_of: OpenSearch, csv_dataset: Path, tmp_path: Path
+) -> None:
+    search = search_of("data.source=csv", f"data.root={csv_dataset}", "data.limit=15")
+    data = prepare_images(
+        search.config,
+        search.cache_root,
+        report_path=tmp_path / "dataset.json",
+        num_processes=1,
+        progress=lambda done, total: None,
+    )
+    assert (len(data.train), len(data.validation), len(data.train.classes)) == (15, 12, 3)
+    assert count_images(search) == (15, 12, 3)
+
+
 def test_a_folder_that_is_not_there_is_told(here: Path, search_of: OpenSearch) -> None:
     with pytest.raises(DataError) as caught:
         count_images(search_of("data.source=folder", "data.root=gone"))
