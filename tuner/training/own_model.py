@@ -130,10 +130,10 @@ def look_in(folder: str, name: str) -> None:
         SettingsError: It is neither there nor anywhere else.
     """
     top = name.partition(":")[0].partition(".")[0]
+    importlib.invalidate_caches()
     if PathFinder.find_spec(top, [folder]) is not None:
         if folder not in sys.path:
             sys.path.insert(0, folder)
-            importlib.invalidate_caches()
         return
     _look_here()
     if importlib.util.find_spec(top) is None:

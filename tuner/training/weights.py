@@ -135,23 +135,20 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 def _read(path: Path) -> Any:
     try:
-        path.open("rb").close()  # safetensors says of a missing file that it is damaged
-        if path.suffix == ".safetensors":
-            return safetensors.torch.load_file(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
+        path.open("rb").close()
     except OSError as error:
         raise SettingsError(
             f"model.weights: {path}: cannot be read ({error.strerror}); "
             "give a safetensors file or a state dict, or null"
         ) from error
-    except SafetensorError as error:
-        raise SettingsError(
-            f"model.weights: {path}: is damaged, or no safetensors file; give another"
-        ) from error
+    if path.suffix == ".safetensors":
+        return _read_safetensors(path)
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        # Any kind may come of bytes that torch did not write.
+        # Any kind may come of bytes that torch did not write, OSError too.
         objects = re.search(r"GLOBAL (\S+)", str(error))
         if objects:
             raise SettingsError(
@@ -161,6 +158,15 @@ def _read(path: Path) -> Any:
         raise SettingsError(
             f"model.weights: {path}: is damaged, or no state dict (torch refuses it: "
             f"{type(error).__name__}); give another"
+        ) from error
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return safetensors.torch.load_file(path)
+    except SafetensorError as error:
+        raise SettingsError(
+            f"model.weights: {path}: is damaged, or no safetensors file; give another"
         ) from error
 
 
