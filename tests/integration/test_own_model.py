@@ -31,7 +31,7 @@ def build(num_classes, width=8):
 SEARCH = (
     *("space=tiny.yaml", "data.root=images", "model.name=own_nets_here:build"),
     *("model.weights=first.pt", "train.epochs=1", "search.trials=2", "search.confirm_top=0"),
-    "throughput.train.accumulate_steps=[1, 2]",
+    *("search.max_concurrent=1", "throughput.train.accumulate_steps=[1, 2]"),
 )
 
 
