@@ -165,7 +165,7 @@ def build_recipe(config: Config, num_images: int) -> Recipe:
     )
 
 
-def check_model(config: Config, num_classes: int = 2) -> WeightsFit | None:
+def check_model(config: Config, num_classes: int) -> WeightsFit | None:
     """Builds the model once, on the CPU, and looks at its outputs where it comes from outside.
 
     Returns:

@@ -13,7 +13,7 @@ from tuner.planning.environment import git_commit, processor, versions
 from tuner.settings.config import Config
 from tuner.settings.text import read_yaml, yaml_text
 from tuner.training.checkpoint import save_weights
-from tuner.training.own_model import find_code, is_own
+from tuner.training.own_model import find_code, is_own, look_in
 
 RESULT_KEYS = (
     "top1",
@@ -78,6 +78,19 @@ def describe_code(model_name: str) -> dict[str, Any] | None:
     """
     code = find_code(model_name) if is_own(model_name) else None
     return asdict(code) if code else None
+
+
+def find_recorded_code(recorded: Mapping[str, Any], model_name: str) -> None:
+    """Lets Python find the code of the model that a `best.yaml` records, where it was then.
+
+    To be called before the model is built; nothing happens for a model of another name.
+
+    Raises:
+        SettingsError: It is gone from there, and nowhere else.
+    """
+    code = recorded.get("model_code")
+    if code and code["folder"] and recorded["settings"]["model"]["name"] == model_name:
+        look_in(code["folder"], model_name)
 
 
 def is_handed_over(run_folder: Path, winner: Mapping[str, Any]) -> bool:

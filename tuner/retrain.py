@@ -29,6 +29,7 @@ from tuner.settings.load import load_settings, load_space
 
 if TYPE_CHECKING:
     from tuner.assemble import TrainingRun
+    from tuner.stages.networks import FittedWeights
 
 OUTPUT_ROOT = Path("results")
 STEP_KEYS = ("model.", "data.image_size", "train.batch_size", "train.accumulate_steps")
@@ -174,6 +175,7 @@ def open_training(task: Task) -> "TrainingRun":
     from tuner.planning.decoded import device_cache_bytes
     from tuner.planning.machine import look
     from tuner.reporting.terminal import counting, say
+    from tuner.stages.networks import write_fitted
 
     torch.set_num_threads(task.threads)
     open_model(task)
@@ -189,8 +191,9 @@ def open_training(task: Task) -> "TrainingRun":
         )
     for note in (*data.notes, *short_step_notes(task.config.train.batch_size, len(data.train))):
         say(note)
-    fit_weights(task, len(data.train.classes))
+    fitted = look_at_model(task, len(data.train.classes))
     claim_output(task, data.fingerprint)
+    write_fitted(task.output / "weights.json", fitted)
     write_dataset_record(task.output / "dataset.json", data)
     with counting("decoding images") as progress:
         decoding = decode_images(
@@ -212,36 +215,38 @@ def open_training(task: Task) -> "TrainingRun":
 
 
 def open_model(task: Task) -> None:
-    """Lets Python find the model's code where it was, and looks at the model once.
+    """Lets Python find the model's code where it was, and builds the model once, to be told early.
 
     Raises:
         SettingsError: There is no such model, or it cannot take such images.
     """
-    from tuner.assemble import check_model
-    from tuner.training.own_model import look_in
+    from tuner.assemble import build_net
+    from tuner.handover import find_recorded_code
 
-    recorded, name = task.recorded or {}, task.config.model.name
-    code = recorded.get("model_code")
-    if code and code["folder"] and recorded["settings"]["model"]["name"] == name:
-        look_in(code["folder"], name)
+    recorded = task.recorded or {}
+    find_recorded_code(recorded, task.config.model.name)
     num_classes = len(recorded.get("classes", ())) or 2  # the images have not been looked at
-    check_model(task.config.with_overrides({"model.weights": None}), num_classes)
+    build_net(task.config, num_classes)
 
 
-def fit_weights(task: Task, num_classes: int) -> None:
-    """Says how much of the file of first weights fits, and writes it down.
+def look_at_model(task: Task, num_classes: int) -> "tuple[FittedWeights, ...]":
+    """Looks at what the model gives, and says and returns how much of a weights file fits.
 
     Raises:
-        SettingsError: It is damaged, or too little fits.
+        SettingsError: The model gives no score for each class; or the file is damaged, or too
+            little of it fits.
     """
     from tuner.assemble import check_model
-    from tuner.stages.networks import FittedWeights, say_weights, write_fitted
+    from tuner.reporting.terminal import say
+    from tuner.stages.networks import FittedWeights, say_weights
 
-    fit = check_model(task.config, num_classes) if task.config.model.weights else None
-    if fit is not None:
-        fitted = (FittedWeights(task.config.model.name, task.config.model.weights or "", fit),)
-        say_weights(fitted)
-        write_fitted(task.output / "weights.json", fitted)
+    fit = check_model(task.config, num_classes)
+    if task.recorded and task.recorded.get("weights_sha256") != task.weights_sha256:
+        say("model.weights: not those of the recorded result, with which it is not compared")
+    name, path = task.config.model.name, task.config.model.weights
+    fitted = (FittedWeights(name, path, fit),) if path and fit else ()
+    say_weights(fitted)
+    return fitted
 
 
 def claim_output(task: Task, fingerprint: str) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from tuner.errors import SettingsError
 from tuner.training.own_model import told
@@ -56,6 +57,12 @@ def try_out(model: nn.Module, name: str, image_size_px: int) -> None:
     # Not in inference mode: what a model makes at its first call has to take gradients later.
     with torch.no_grad():
         _output(model.eval(), name, torch.zeros(1, 3, image_size_px, image_size_px), "one image")
+    for layer, parameter in model.named_parameters():
+        if is_lazy(parameter):
+            raise SettingsError(
+                f"model.name: {name}: {layer} has no shape after one image, for nothing uses it; "
+                "leave it out"
+            )
 
 
 def _output(model: nn.Module, name: str, images: Tensor, what: str) -> Any:

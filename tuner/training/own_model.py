@@ -58,7 +58,7 @@ def build_own(name: str, num_classes: int) -> nn.Module:
     arguments, keywords = _call_with(name, function, num_classes)
     try:
         model = function(*arguments, **keywords)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SettingsError(f"model.name: {name}: raised {told(error)}; mend that") from error
     if not isinstance(model, nn.Module):
         raise SettingsError(

@@ -53,7 +53,8 @@ class WeightsFit:
             "of another shape": [name for name, _, _ in self.mismatched],
         }
         counts = [f"{len(names)} {what}{_first(names)}" for what, names in lists.items()]
-        return ", ".join([f"{len(self.loaded)} tensors loaded", *counts])
+        tensors = "tensor" if len(self.loaded) == 1 else "tensors"
+        return ", ".join([f"{len(self.loaded)} {tensors} loaded", *counts])
 
 
 def load_weights(model: nn.Module, model_name: str, path: Path) -> WeightsFit:

@@ -193,6 +193,11 @@ def test_a_module_that_is_not_there_is_told_with_where_it_was_sought(
             "data.image_size",
         ),
         (
+            "class Net(nn.Linear):\n    def forward(self, x):\n        return x.mean((1, 2, 3))\n\n"
+            "def build(n):\n    net = Net(3, n)\n    net.more = nn.LazyLinear(n)\n    return net\n",
+            "more.weight has no shape after one image, for nothing uses it; leave it out",
+        ),
+        (
             "def build(n):\n    return nn.Sequential(nn.Conv2d(3, n, 1),\n"
             "        nn.BatchNorm2d(n, momentum=None))\n",
             "its statistics cannot be taken over ghost groups (1 is a BatchNorm2d with "
