@@ -20,11 +20,13 @@ from tuner.settings.config import Config, OptimConfig
 from tuner.training.checkpoint import CheckpointFolder
 from tuner.training.feed import BatchSource
 from tuner.training.loop import fit
-from tuner.training.models import build_model
+from tuner.training.model_check import check_classifier
+from tuner.training.models import build_model, is_from_outside
 from tuner.training.optim import build_optimizer
 from tuner.training.plan import Recipe
 from tuner.training.result import EpochResult
 from tuner.training.state import TrainState, start_state
+from tuner.training.weights import WeightsFit, load_weights
 
 # Of a tensor or a report beside its numbers; at most 420 in models of 10 to 727 tensors, 2026-12.
 ENTRY_BYTES = 512
@@ -163,13 +165,22 @@ def build_recipe(config: Config, num_images: int) -> Recipe:
     )
 
 
-def check_model(config: Config) -> None:
-    """Builds the model once, on the CPU: torchvision must be asked for its name.
+def check_model(config: Config, num_classes: int) -> WeightsFit | None:
+    """Builds the model once, on the CPU, and looks at its outputs where it comes from outside.
+
+    Returns:
+        What of the weights file it got; None where there is none.
 
     Raises:
-        SettingsError: There is no such model, or it cannot take such images.
+        SettingsError: There is no such model, it cannot take such images, or does not give finite
+            outputs for each class; or the weights cannot be read or do not fit.
     """
-    build_net(config, num_classes=2)
+    name, image_size_px = config.model.name, config.data.image_size
+    net = build_net(config, num_classes)
+    fit = load_first_weights(net, config)
+    if fit is not None or is_from_outside(name):
+        check_classifier(net, name, num_classes, image_size_px)
+    return fit
 
 
 def checkpoint_bytes(config: Config, num_classes: int) -> int:
@@ -194,7 +205,7 @@ def weight_copies(optim: OptimConfig) -> int:
 
 
 def build_net(config: Config, num_classes: int) -> nn.Module:
-    """Returns the model of the settings, drawn from torch's generator."""
+    """Returns the model of the settings, drawn from torch's generator: no file is read."""
     return build_model(
         config.model.name,
         num_classes,
@@ -203,14 +214,32 @@ def build_net(config: Config, num_classes: int) -> nn.Module:
     )
 
 
+def load_first_weights(net: nn.Module, config: Config) -> WeightsFit | None:
+    """Puts the weights of the settings' file into the model; returns what fitted, if any was named.
+
+    Raises:
+        SettingsError: They cannot be read, or do not fit.
+    """
+    if config.model.weights is None:
+        return None
+    return load_weights(net, config.model.name, Path(config.model.weights))
+
+
+def build_first_net(config: Config, num_classes: int) -> nn.Module:
+    """Returns the model of the settings as training begins with it, the weights of a file in it."""
+    net = build_net(config, num_classes)
+    load_first_weights(net, config)
+    return net
+
+
 def build_state(config: Config, num_classes: int, device: torch.device | None = None) -> TrainState:
     """Returns a run at its start, on the GPU where there is one and no device is given.
 
     Raises:
-        SettingsError: There is no such model, or it cannot take such images.
+        SettingsError: There is no such model, it cannot take such images, or weights do not fit.
     """
     return start_state(
-        partial(build_net, config, num_classes),
+        partial(build_first_net, config, num_classes),
         partial(
             build_optimizer,
             name=config.optim.name,

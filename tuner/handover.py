@@ -1,6 +1,7 @@
 """What a finished run leaves for others: `best.yaml` and the model folder around it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tuner.planning.environment import git_commit, processor, versions
 from tuner.settings.config import Config
 from tuner.settings.text import read_yaml, yaml_text
 from tuner.training.checkpoint import save_weights
+from tuner.training.own_model import find_code, is_own, look_in
 
 RESULT_KEYS = (
     "top1",
@@ -34,6 +36,7 @@ def describe_winner(
     threads: int,
     device: str,
     trial_number: int | None = None,
+    weights_sha256: str | None = None,
 ) -> dict[str, Any]:
     """Returns all that is needed to train a configuration again and to compare: `best.yaml`.
 
@@ -45,15 +48,19 @@ def describe_winner(
         threads: Torch threads; with another number the bits differ.
         device: Kind of device, `cpu` or `cuda`.
         trial_number: Its number in a search.
+        weights_sha256: Of the file of first weights; None without one.
     """
     result = {"metric": config.search.metric} | {key: report[key] for key in RESULT_KEYS}
     if trial_number is not None:
         result["trial_number"] = trial_number
+    code = describe_code(config.model.name)
     return {
         "result": result,
         "settings": config.model_dump(),
         "classes": list(classes),
         "data_fingerprint": data_fingerprint,
+        **({"model_code": code} if code else {}),
+        **({"weights_sha256": weights_sha256} if weights_sha256 else {}),
         "environment": {
             "threads": threads,
             "device": device,
@@ -62,6 +69,28 @@ def describe_winner(
             "git_commit": git_commit(),
         },
     }
+
+
+def describe_code(model_name: str) -> dict[str, Any] | None:
+    """Returns where the code of a user's own model lies, and its hash; None for other models.
+
+    Python has to look for it in `folder`; null is where it is installed.
+    """
+    code = find_code(model_name) if is_own(model_name) else None
+    return asdict(code) if code else None
+
+
+def find_recorded_code(recorded: Mapping[str, Any], model_name: str) -> None:
+    """Lets Python find the code of the model that a `best.yaml` records, where it was then.
+
+    To be called before the model is built; nothing happens for a model of another name.
+
+    Raises:
+        SettingsError: It is gone from there, and nowhere else.
+    """
+    code = recorded.get("model_code")
+    if code and code["folder"] and recorded["settings"]["model"]["name"] == model_name:
+        look_in(code["folder"], model_name)
 
 
 def is_handed_over(run_folder: Path, winner: Mapping[str, Any]) -> bool:

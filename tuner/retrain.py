@@ -10,21 +10,26 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from annotated_types import Ge
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field
 
 from tuner import cli
 from tuner.errors import RunError, SettingsError, StudyError
 from tuner.files import hold_folder, write_json, write_text
+from tuner.recorded import read_best
 from tuner.settings.config import Config, flatten
-from tuner.settings.identity import binding_settings, describe_changes
+from tuner.settings.identity import (
+    binding_settings,
+    binding_weights,
+    describe_changes,
+    weights_sha256,
+)
 from tuner.settings.load import load_settings, load_space
-from tuner.settings.text import read_yaml
 
 if TYPE_CHECKING:
     from tuner.assemble import TrainingRun
+    from tuner.stages.networks import FittedWeights
 
 OUTPUT_ROOT = Path("results")
 STEP_KEYS = ("model.", "data.image_size", "train.batch_size", "train.accumulate_steps")
@@ -41,34 +46,6 @@ class RetrainKeys(cli.Keys):
     )
 
 
-class RecordedResult(BaseModel, frozen=True, strict=True):
-    """The score that is to come out again."""
-
-    samples_seen: int
-    epoch: float
-    num_correct: int
-    num_evaluated: int
-    micro_batch_size: int | None = None
-
-
-class RecordedEnvironment(BaseModel, frozen=True, strict=True):
-    """What the bits of a result depend on."""
-
-    threads: Annotated[int, Ge(1)]
-    device: str
-    processor: str
-    versions: dict[str, str]
-
-
-class Recorded(BaseModel, frozen=True, strict=True):
-    """What a `best.yaml` must hold to be trained again and compared with."""
-
-    settings: dict[str, Any]
-    result: RecordedResult
-    data_fingerprint: str
-    environment: RecordedEnvironment
-
-
 @dataclass(frozen=True, slots=True)
 class Task:
     """What is to be trained and where to.
@@ -77,6 +54,7 @@ class Task:
         recorded: The content of `best.yaml`; None where a space was given.
         micro_batch_size: Images of a slice as recorded; None where these settings ask for others.
         cache_root: Folder of generated and decoded images.
+        weights_sha256: Of the file of first weights; None without one.
     """
 
     config: Config
@@ -85,6 +63,12 @@ class Task:
     threads: int
     recorded: Mapping[str, Any] | None
     micro_batch_size: int | None = None
+    weights_sha256: str | None = None
+
+    @property
+    def binding(self) -> dict[str, Any]:
+        """What the run must keep, but for its images."""
+        return binding_settings(self.config) | binding_weights([self.weights_sha256])
 
 
 def main(keys: RetrainKeys, overrides: list[str]) -> None:
@@ -116,7 +100,8 @@ def read_task(keys: RetrainKeys, overrides: list[str]) -> Task:
         space = load_space(keys.space, overrides)
         output = Path(keys.output or OUTPUT_ROOT / f"{space.name}-retrain").absolute()
         cache_root = Path(space.config.data.cache_root or output.parent / ".cache")
-        return Task(space.config, output, cache_root, threads_here(space.config), None)
+        threads, weights = threads_here(space.config), weights_sha256(space.config.model.weights)
+        return Task(space.config, output, cache_root, threads, None, weights_sha256=weights)
     path = Path(keys.config or "").absolute()
     recorded = read_best(path)
     config = load_settings(recorded["settings"], path, overrides)
@@ -126,7 +111,13 @@ def read_task(keys: RetrainKeys, overrides: list[str]) -> Task:
     output = Path(keys.output or path.parent / "retrain").absolute()
     cache_root = Path(config.data.cache_root or find_cache(path) or output.parent / ".cache")
     return Task(
-        config, output, cache_root, threads, recorded, recorded_slice(recorded, path, config)
+        config,
+        output,
+        cache_root,
+        threads,
+        recorded,
+        recorded_slice(recorded, path, config),
+        weights_sha256(config.model.weights),
     )
 
 
@@ -145,24 +136,6 @@ def find_cache(best_yaml: Path) -> Path | None:
     caches = (folder / ".cache" for folder in best_yaml.parents)
     ours = ("generated-*", "decoded/*.pixels")  # ~/.cache is everybody's
     return next((cache for cache in caches if any(any(cache.glob(each)) for each in ours)), None)
-
-
-def read_best(path: Path) -> dict[str, Any]:
-    """Returns the content of a `best.yaml`.
-
-    Raises:
-        SettingsError: It is another file, or not whole.
-    """
-    content = read_yaml(path)
-    try:
-        Recorded.model_validate(content)
-    except ValidationError as error:
-        place = ".".join(map(str, error.errors()[0]["loc"]))
-        raise SettingsError(
-            f"{path}: not a best.yaml ({place} is missing or wrong); "
-            "give the file that a search or retrain wrote"
-        ) from error
-    return content
 
 
 def threads_here(config: Config) -> int:
@@ -196,19 +169,16 @@ def open_training(task: Task) -> "TrainingRun":
     """
     import torch
 
-    from tuner.assemble import (
-        check_model,
-        open_run,
-        short_step_notes,
-    )
+    from tuner.assemble import open_run, short_step_notes
     from tuner.data.prepare import write_dataset_record
     from tuner.images import build_loader, decode_images, prepare_images
     from tuner.planning.decoded import device_cache_bytes
     from tuner.planning.machine import look
     from tuner.reporting.terminal import counting, say
+    from tuner.stages.networks import write_fitted
 
     torch.set_num_threads(task.threads)
-    check_model(task.config)
+    open_model(task)
     machine = look()
     num_processes = max(1, int(machine.cpus))
     with counting("preparing images") as progress:
@@ -221,7 +191,9 @@ def open_training(task: Task) -> "TrainingRun":
         )
     for note in (*data.notes, *short_step_notes(task.config.train.batch_size, len(data.train))):
         say(note)
+    fitted = look_at_model(task, len(data.train.classes))
     claim_output(task, data.fingerprint)
+    write_fitted(task.output / "weights.json", fitted)
     write_dataset_record(task.output / "dataset.json", data)
     with counting("decoding images") as progress:
         decoding = decode_images(
@@ -243,10 +215,45 @@ def open_training(task: Task) -> "TrainingRun":
     return run
 
 
+def open_model(task: Task) -> None:
+    """Lets Python find the model's code where it was, and builds the model once, to be told early.
+
+    Raises:
+        SettingsError: There is no such model, or it cannot take such images.
+    """
+    from tuner.assemble import build_net
+    from tuner.handover import find_recorded_code
+
+    recorded = task.recorded or {}
+    find_recorded_code(recorded, task.config.model.name)
+    num_classes = len(recorded.get("classes", ())) or 2  # the images have not been looked at
+    build_net(task.config, num_classes)
+
+
+def look_at_model(task: Task, num_classes: int) -> "tuple[FittedWeights, ...]":
+    """Looks at what the model gives, and says and returns how much of a weights file fits.
+
+    Raises:
+        SettingsError: The model gives no score for each class; or the file is damaged, or too
+            little of it fits.
+    """
+    from tuner.assemble import check_model
+    from tuner.reporting.terminal import say
+    from tuner.stages.networks import FittedWeights, say_weights
+
+    fit = check_model(task.config, num_classes)
+    if task.recorded and task.recorded.get("weights_sha256") != task.weights_sha256:
+        say("model.weights: not those of the recorded result, with which it is not compared")
+    name, path = task.config.model.name, task.config.model.weights
+    fitted = (FittedWeights(name, path, fit),) if path and fit else ()
+    say_weights(fitted)
+    return fitted
+
+
 def claim_output(task: Task, fingerprint: str) -> None:
     """Writes down what is trained in the output folder, or checks that it is the same."""
     path = task.output / "run.json"
-    binding = binding_settings(task.config) | {"data_fingerprint": fingerprint}
+    binding = task.binding | {"data_fingerprint": fingerprint}
     if path.exists():
         changes = describe_changes(json.loads(path.read_text("utf-8")), binding)
         if changes:
@@ -306,6 +313,7 @@ def hand_over(run: "TrainingRun", task: Task) -> None:
         data_fingerprint=run.data.fingerprint,
         threads=task.threads,
         device=run.state.device.type,
+        weights_sha256=task.weights_sha256,
     )
     weights = run.checkpoints.load(best["samples_seen"])["model"]
     write_model_folder(task.output, weights, winner, task.config)
@@ -323,7 +331,8 @@ def compare(run: "TrainingRun", task: Task) -> str:
     assert task.recorded is not None
     recorded, history = task.recorded["result"], run.state.history
     before = Config.from_json(json.dumps(task.recorded["settings"]))
-    changes = describe_changes(binding_settings(before), binding_settings(task.config))
+    weights = binding_weights([task.recorded.get("weights_sha256")])
+    changes = describe_changes(binding_settings(before) | weights, task.binding)
     if task.recorded["data_fingerprint"] != run.data.fingerprint:
         changes.append("the images are others")
     if changes:
@@ -338,6 +347,7 @@ def compare(run: "TrainingRun", task: Task) -> str:
 
 def why_not(run: "TrainingRun", task: Task) -> str:
     """Returns what differs between this machine and the recorded one."""
+    from tuner.handover import describe_code
     from tuner.planning.environment import processor, versions
 
     assert task.recorded is not None
@@ -350,7 +360,10 @@ def why_not(run: "TrainingRun", task: Task) -> str:
     recorded = task.recorded["environment"] | task.recorded["result"]
     was = {key: recorded[key] for key in now if key in recorded}  # slices came with a later version
     now = {key: now[key] for key in was}
+    code_was, code = task.recorded.get("model_code"), describe_code(task.config.model.name)
     differing = describe_changes(was | recorded["versions"], now | versions())
+    if code_was and code and code["sha256"] != code_was["sha256"]:
+        differing.append(f"{code['file']} was changed")
     return ", ".join(differing) or "though nothing known differs"
 
 

@@ -50,6 +50,7 @@ def main(keys: SearchKeys, overrides: list[str]) -> None:
     from tuner.stages.confirm import confirm
     from tuner.stages.hand_over import hand_over
     from tuner.stages.measure import measure
+    from tuner.stages.networks import write_fitted
     from tuner.stages.prepare import decode, prepare
     from tuner.stages.summary import sum_up
     from tuner.stages.train import open_record, train_trials
@@ -69,6 +70,7 @@ def main(keys: SearchKeys, overrides: list[str]) -> None:
         with timing(times, "prepare"):
             data = prepare(course)
             record = open_record(search, data, course.points)
+            write_fitted(search.folder / "weights.json", course.weights)
             course = decode(course.with_images(data), data)
         with timing(times, "measure"):
             has_trials = bool(record.trials)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -52,6 +53,11 @@ def refusal(name: str, *arguments: str) -> str:
             ["space=imagenet_smal"],
             "error: space: no such search space (imagenet_smal); use cifar10, imagenet_small or "
             "the path of a .yaml file; did you mean imagenet_small?\n",
+        ),
+        (
+            ["space=imagenet_small", "model.weights=gone.pt"],
+            f"error: model.weights: {Path.cwd()}/gone.pt: cannot be read (No such file or "
+            "directory); give a safetensors file or a state dict, or null\n",
         ),
     ],
 )

@@ -91,12 +91,14 @@ SETTINGS = [
     (
         "model.name=resnet9",
         "model.name: no such model (resnet9); did you mean resnet8?; use lenet, resnet8, "
-        "resnet8_s2, resnet20, resnet20_s2 or a torchvision classifier",
+        "resnet8_s2, resnet20, resnet20_s2, a torchvision classifier, timm/… or "
+        "package.module:function",
     ),
     (
         "parameters.model.name=[lenet, resnet9]",
         "model.name: no such model (resnet9); did you mean resnet8?; use lenet, resnet8, "
-        "resnet8_s2, resnet20, resnet20_s2 or a torchvision classifier",
+        "resnet8_s2, resnet20, resnet20_s2, a torchvision classifier, timm/… or "
+        "package.module:function",
     ),
     (
         "resources.gpus_per_trial=1",
@@ -301,7 +303,8 @@ def best_yaml(here: Path) -> Path:
         (
             ("config=best.yaml", "model.name=resnet9"),
             "model.name: no such model (resnet9); did you mean resnet8?; use lenet, resnet8, "
-            "resnet8_s2, resnet20, resnet20_s2 or a torchvision classifier",
+            "resnet8_s2, resnet20, resnet20_s2, a torchvision classifier, timm/… or "
+            "package.module:function",
         ),
     ],
 )

@@ -10,9 +10,11 @@ from pathlib import Path
 from subprocess import PIPE, Popen
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from tests.conftest import SmallDisk
-from tests.integration.conftest import SPACE, Command, Told
+from tests.integration.conftest import SPACE, Command, Told, errors
 from tuner import cli, retrain
 
 IMAGES = ("data.root=images", "train.epochs=30")
@@ -135,4 +137,50 @@ def test_best_yaml_trains_to_the_recorded_count(command: Command) -> None:
     assert refused.stderr == (
         f"error: {command.folder}/changed: holds another run (optim.lr was 0.06 and is now 0.05, "
         "train.seed was 0 and is now 1); use another output=… or remove that folder\n"
+    )
+
+
+def test_a_model_and_weights_that_do_not_fit_the_classes_are_told_before_it_is_trained(
+    here: Path, told: Told, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "tiny.yaml").write_text(SPACE)
+    (here / "net_of_two.py").write_text(
+        "from torch import nn\n"
+        "def build(classes):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(768, 2))\n"
+    )
+    arguments = ("space=tiny.yaml", "data.root=images", "train.epochs=1", "output=two")
+    assert told.retrain(*arguments, "model.name=net_of_two:build") == errors(
+        "model.name: net_of_two:build: gave outputs of shape (3, 2) for black images at "
+        "evaluation; give (3, 3): a number for each image and class"
+    )
+    assert not (here / "two" / "run.json").exists()
+    torch.save({"0.weight": torch.zeros(16, 3, 3, 3), "9.weight": torch.zeros(1)}, here / "w.pt")
+    assert told.retrain(*arguments, "model.weights=w.pt") == errors(
+        f"model.weights: {here}/w.pt: fits 1% of resnet8_s2's parameters (1 tensor loaded, 46 "
+        "missing (1.weight, 1.bias, 1.running_mean, …), 1 unexpected (9.weight), 0 of another "
+        "shape); use weights of this model: 50% must fit"
+    )
+
+
+def test_a_retrain_on_other_weights_is_not_compared(
+    here: Path, told: Told, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "tiny.yaml").write_text(SPACE)
+    arguments = ("data.root=images", "train.epochs=1")
+    assert told.retrain("space=tiny.yaml", *arguments, "output=first") == (0, [])
+    shutil.copy(here / "first" / "model.safetensors", here / "w.safetensors")
+    weights = ("model.weights=w.safetensors", "output=second")
+    assert told.retrain("space=tiny.yaml", *arguments, *weights) == (0, [])
+    again = ("config=second/best.yaml", "output=third")
+    assert cli.run("retrain", retrain.RetrainKeys, retrain.main, again) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("repeated: ")
+    save_file({name: 2 * each for name, each in load_file(here / "w.safetensors").items()},
+              here / "w.safetensors")  # fmt: skip
+    again = ("config=second/best.yaml", "output=fourth")
+    assert cli.run("retrain", retrain.RetrainKeys, retrain.main, again) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert "model.weights: not those of the recorded result, with which it is not compared" in out
+    assert out[-1].startswith(
+        "not compared with the recorded result: model.weights was a file of SHA-256 "
     )

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.unit.training.conftest import RECIPE, memory_loader, small_net
-from tuner.assemble import TrainingRun
+from tuner.assemble import TrainingRun, build_net, build_state, check_model
 from tuner.data.loader import Loader
 from tuner.data.prepare import PreparedData
+from tuner.errors import SettingsError
+from tuner.settings.config import Config
 from tuner.training.checkpoint import CheckpointFolder
 from tuner.training.optim import build_optimizer
 from tuner.training.result import build_result
@@ -104,4 +106,59 @@ def test_a_run_whose_checkpoints_are_gone_says_so(tmp_path: Path) -> None:
     assert run.what_is_lost(30) == (
         f"{tmp_path}/0007: the newest checkpoint is of 15 images and not of 30; "
         "training goes on from there"
+    )
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    """Return a file of weights of a lenet with 7 classes."""
+    path = tmp_path / "w.pt"
+    torch.manual_seed(5)
+    torch.save(build_net(LENET, 7).state_dict(), path)
+    return path
+
+
+LENET = Config().with_overrides({"model.name": "lenet"})
+
+
+def test_training_begins_with_the_weights_of_a_file_and_a_head_drawn_from_the_seed(
+    weights: Path,
+) -> None:
+    config = LENET.with_overrides({"model.weights": str(weights)})
+    given = torch.load(weights)
+    for num_classes, is_fresh in ((7, False), (4, True)):
+        state = build_state(config, num_classes, torch.device("cpu")).model.state_dict()
+        drawn = build_state(LENET, num_classes, torch.device("cpu")).model.state_dict()
+        for name, tensor in state.items():
+            is_head = name.startswith("12.")
+            expected = drawn if is_head and is_fresh else given
+            assert torch.equal(tensor, expected[name])
+    others = config.with_overrides({"train.seed": 1})
+    heads = [
+        build_state(each, 4, torch.device("cpu")).model.get_parameter("12.weight")
+        for each in (config, config, others)
+    ]
+    assert torch.equal(heads[0], heads[1])
+    assert not torch.equal(heads[0], heads[2])
+
+
+def test_a_model_alone_reads_no_file_of_weights(weights: Path) -> None:
+    config = LENET.with_overrides({"model.weights": str(weights)})
+    weights.unlink()
+    build_net(config, 4)
+    with pytest.raises(SettingsError) as caught:
+        build_state(config, 4)
+    assert caught.value.problems == (
+        f"model.weights: {weights}: cannot be read (No such file or directory); "
+        "give a safetensors file or a state dict, or null",
+    )
+
+
+def test_weights_that_make_a_model_overflow_are_refused(weights: Path) -> None:
+    state = torch.load(weights)
+    torch.save({name: 1e30 * value for name, value in state.items()}, weights)
+    with pytest.raises(SettingsError) as caught:
+        check_model(LENET.with_overrides({"model.weights": str(weights)}), 7)
+    assert caught.value.problems == (
+        "model.name: lenet: gave NaN or infinite outputs for black images at evaluation; mend that",
     )

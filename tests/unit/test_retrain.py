@@ -1,17 +1,27 @@
 """A retraining finds what its search has left, and repeats how its result was reached."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tuner.retrain import RetrainKeys, Task, find_cache, open_training, read_task
+from tuner.errors import SettingsError
+from tuner.retrain import (
+    RetrainKeys,
+    Task,
+    find_cache,
+    open_model,
+    open_training,
+    read_task,
+)
 from tuner.settings.config import Config
 from tuner.settings.text import yaml_text
 
 
-def task(folder: Path, *overrides: str, settings: Config | None = None) -> Task:
+def task(folder: Path, *overrides: str, settings: Config | None = None, **recorded: Any) -> Task:
     """Return the task of a `best.yaml` in `folder`, with these settings changed."""
     path = folder / "best.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -26,6 +36,7 @@ def task(folder: Path, *overrides: str, settings: Config | None = None) -> Task:
         },
         "data_fingerprint": "f00d",
         "environment": {"threads": 1, "device": "cuda", "processor": "one", "versions": {}},
+        **recorded,
     }
     path.write_text(yaml_text(best))
     return read_task(RetrainKeys(config=str(path)), list(overrides))
@@ -91,3 +102,37 @@ def test_a_retraining_begins_with_the_recorded_slice_and_goes_on_with_its_own(
     fresh = replace(asked, micro_batch_size=None, output=tmp_path / "other")
     fresh.output.mkdir()
     assert open_training(fresh).state.micro_batch_size == 64
+
+
+def test_the_code_of_a_model_is_sought_where_it_was_when_it_was_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    settings = Config().with_overrides({"model.name": "net_for_retrain:build"})
+    code = {"folder": str(tmp_path / "code"), "file": "net_for_retrain.py", "sha256": "f00d"}
+    again = task(tmp_path / "run", settings=settings, model_code=code, classes=["a", "b", "c"])
+    with pytest.raises(SettingsError) as caught:
+        open_model(again)
+    assert caught.value.problems == (
+        f"model.name: net_for_retrain:build: its module is gone from {tmp_path}/code; "
+        "put it back there, or start in the folder that holds it now",
+    )
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "net_for_retrain.py").write_text(
+        "from torch import nn\n"
+        "def build(num_classes):\n"
+        "    assert num_classes == 3\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 64 * 64, num_classes))\n"
+    )
+    open_model(again)
+
+
+def test_a_result_of_other_weights_is_another_run(tmp_path: Path) -> None:
+    (tmp_path / "w.pt").write_bytes(b"1")
+    settings = Config().with_overrides({"model.weights": str(tmp_path / "w.pt")})
+    before = task(tmp_path, settings=settings).binding
+    assert task(tmp_path, settings=settings).binding == before
+    (tmp_path / "w.pt").write_bytes(b"2")
+    now = task(tmp_path, settings=settings).binding
+    assert {key for key in now if now[key] != before[key]} == {"model.weights_sha256"}
+    assert task(tmp_path, "model.weights=null", settings=settings).weights_sha256 is None

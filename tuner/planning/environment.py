@@ -16,6 +16,7 @@ PACKAGES = (
     "opencv-python-headless",
     "pillow",
     "simplejpeg",
+    "timm",
 )
 
 

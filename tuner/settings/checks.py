@@ -1,10 +1,12 @@
 """What makes settings wrong beyond one value's own bounds: unknown names and conflicts."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from math import inf, isclose
+from pathlib import PurePath
 from typing import Any
 
 from pydantic.fields import FieldInfo
@@ -16,7 +18,6 @@ LATER_KEYS = {
     "data.mining_labels": "mining",
     "data.test_root": "tuner.predict",
     "data.use": "the hand-over on all images",
-    "model.weights": "pretrained weights",
     "train.ema_decay": "averaged weights",
     "mining.hard_fraction": "mining",
     "mining.start_fraction": "mining",
@@ -33,6 +34,8 @@ LATER_ABOVE = {
     "mining.ratio": (0, "mining"),
     "resources.gpus_per_trial": (1, "a trial on several GPUs"),
 }
+# As torchvision names its weights, alone or behind their class.
+WEIGHTS_NAME = re.compile(r"(\w+_Weights\.)?(DEFAULT|[A-Z][A-Z0-9]*(_[A-Z0-9]+)*_V\d+)")
 LARGEST_SEED = 2**31 - 1  # numpy takes 32 bits, torch's CPU generator no sign
 
 
@@ -174,6 +177,16 @@ def _download_with_source(download: bool, source: str) -> str | None:
     )
 
 
+def _weights_in_a_file(weights: str | None) -> str | None:
+    name = PurePath(weights or "").name
+    if not WEIGHTS_NAME.fullmatch(name):
+        return None
+    return (
+        f"model.weights: weights by name are not downloaded ({shown(name)}); "
+        "use the path of a safetensors file or a state dict"
+    )
+
+
 RULES: Mapping[tuple[str, ...], Callable[..., str | None]] = {
     ("search.grace_epochs", "train.epochs"): _grace_within_run,
     ("train.report_epochs", "search.grace_epochs", "train.epochs"): _reports_meet_rungs,
@@ -186,4 +199,5 @@ RULES: Mapping[tuple[str, ...], Callable[..., str | None]] = {
     },
     ("data.dataset", "data.source"): _dataset_with_source,
     ("data.download", "data.source"): _download_with_source,
+    ("model.weights",): _weights_in_a_file,
 }

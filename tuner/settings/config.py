@@ -127,7 +127,14 @@ class ModelConfig(Section):
 
     name: Text = Field(
         default="resnet8_s2",
-        description="lenet, resnet8, resnet8_s2, resnet20, resnet20_s2 or a torchvision classifier",
+        description="lenet, resnet8, resnet8_s2, resnet20, resnet20_s2, a torchvision classifier, "
+        "timm/NAME (needs the extra timm), or package.module:function of your own, called with the "
+        "class count",
+    )
+    weights: Text | None = Field(
+        default=None,
+        description="file of first weights, safetensors or a state dict; what fits by name and "
+        "shape is taken, at least half; null draws all from train.seed",
     )
     ghost_batch_size: CountFromTwo = Field(
         default=32, description="images over which BatchNorm takes its statistics"

@@ -1,13 +1,18 @@
 """Which settings a run may change when it goes on, and which make it another run."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from tuner.errors import SettingsError
+from tuner.files import file_sha256
 from tuner.settings.config import Config, flatten
 
+WEIGHTS_KEY = "model.weights_sha256"
+
 # Speed, room, patience, and where things lie: none of them changes a result. What the images
-# are is told by their fingerprint, wherever the folder.
+# are is told by their fingerprint, wherever the folder; and so it is with first weights.
 FREE_KEYS = (
     "data.root",
     "data.train_labels",
@@ -16,6 +21,7 @@ FREE_KEYS = (
     "data.cache",
     "data.decoder",
     "data.on_bad_image",
+    "model.weights",
     "loader.",
     "resources.",
     "search.trials",
@@ -35,6 +41,34 @@ def binding_settings(config: Config) -> dict[str, Any]:
     return {key: value for key, value in flatten(config).items() if not key.startswith(FREE_KEYS)}
 
 
+def weights_sha256(path: str | None) -> str | None:
+    """Returns the SHA-256 of a file of first weights; None where there is none.
+
+    Raises:
+        SettingsError: It cannot be read.
+    """
+    if path is None:
+        return None
+    try:
+        return file_sha256(Path(path))
+    except OSError as error:
+        raise SettingsError(
+            f"model.weights: {path}: cannot be read ({error.strerror}); "
+            "give a safetensors file or a state dict, or null"
+        ) from error
+
+
+def binding_weights(contents: Sequence[str | None]) -> dict[str, Any]:
+    """Returns what the files of first weights add to that; nothing where there are none.
+
+    Args:
+        contents: The SHA-256 of each file that `model.weights` may name; None for null.
+    """
+    if not any(contents):
+        return {}
+    return {WEIGHTS_KEY: contents[0] if len(contents) == 1 else list(contents)}
+
+
 def describe_changes(
     before: Mapping[str, Any], now: Mapping[str, Any], data_changes: str = ""
 ) -> list[str]:
@@ -46,10 +80,21 @@ def describe_changes(
     return [
         others
         if key == "data_fingerprint"
+        else f"model.weights was {_content(before)} and is now {_content(now)}"
+        if key == WEIGHTS_KEY
         else f"{key} was {_shown(before, key)} and is now {_shown(now, key)}"
         for key in {**before, **now}
         if before.get(key) != now.get(key)
     ]
+
+
+def _content(values: Mapping[str, Any]) -> str:
+    of_files = values.get(WEIGHTS_KEY)
+    texts = [
+        f"a file of SHA-256 {each[:12]}…" if each else "null"
+        for each in (of_files if isinstance(of_files, list) else [of_files])
+    ]
+    return " or ".join(dict.fromkeys(texts))
 
 
 def _shown(values: Mapping[str, Any], key: str) -> str:

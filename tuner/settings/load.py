@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from tuner.errors import SettingsError, did_you_mean
 from tuner.settings.checks import Problem, unknown_key
 from tuner.settings.config import Config, find_problems, find_wrong_values, known_fields
 from tuner.settings.space import (
+    ChoiceSpec,
     ParameterSpec,
     edge_values,
     find_condition_problems,
@@ -30,7 +31,7 @@ SAME_FOR_ALL = (
     "train.report_epochs",
     "train.seed",
 )
-PATH_KEYS = ("data.root", "data.cache_root", "search.points")
+PATH_KEYS = ("data.root", "data.cache_root", "model.weights", "search.points")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +181,8 @@ def _read_spec(section: str, key: str, raw: Any) -> ParameterSpec:
     wrong = [find_wrong_values({key: value}) for value in edge_values(spec)]
     if any(wrong):
         raise SettingsError(*(f"{section}.{each.line}" for problems in wrong for each in problems))
+    if key in PATH_KEYS and isinstance(spec, ChoiceSpec):
+        return replace(spec, choices=tuple(map(_absolute, spec.choices)))
     return spec
 
 
@@ -205,9 +208,12 @@ def _settings_in(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _with_absolute_paths(values: Mapping[str, Any]) -> dict[str, Any]:
     # Trials run in folders of Ray's own, where a relative path would mean another place.
-    texts = {key: values[key] for key in PATH_KEYS if isinstance(values.get(key), str)}
-    paths = {key: os.path.abspath(os.path.expanduser(text)) for key, text in texts.items() if text}
-    return dict(values) | paths
+    return {key: _absolute(value) if key in PATH_KEYS else value for key, value in values.items()}
+
+
+def _absolute(value: Any) -> Any:
+    is_path = isinstance(value, str) and value
+    return os.path.abspath(os.path.expanduser(value)) if is_path else value
 
 
 def _refuse(

@@ -13,6 +13,7 @@ from tuner.search_logic.points import Points
 from tuner.settings.wording import shown_path
 from tuner.stages.disk import Disk, look_at_disk
 from tuner.stages.look import look_at_speed
+from tuner.stages.networks import FittedWeights, check_networks, say_weights
 from tuner.stages.opening import Search, has_begun
 from tuner.stages.points import find_points, say_points
 from tuner.stages.speeds import Speeds, recall, speeds_of_run
@@ -28,6 +29,7 @@ class Course:
         expected_s: What measure, search and confirm were expected to take when it was opened.
         points: What an earlier search gives it to begin with.
         decoded_bytes: Of all images decoded, where all trials find them so; else 0.
+        weights: What weights files give the models.
     """
 
     search: Search
@@ -38,6 +40,7 @@ class Course:
     expected_s: float | None = None
     points: Points = Points()
     decoded_bytes: int = 0
+    weights: tuple[FittedWeights, ...] = ()
 
     @property
     def is_decoded(self) -> bool:
@@ -80,6 +83,7 @@ def open_course(search: Search, *, is_dry_run: bool) -> Course:
     if is_dry_run or not has_begun(search.folder):
         disk.check()  # later it is checked only where something is left to train
     say_plan(shared)
+    say_weights(course.weights)
     say_points(search, course.points)
     say_disk(search, disk, planned_decoded_bytes(search, course.work))
     say_machine(shared)
@@ -105,7 +109,10 @@ def plan_course(search: Search) -> Course:
     plan = plan_trials(search, machine)
     for note in search.space.notes:
         say(note)
-    return Course(search, machine, plan, plan_work(search, *count_images(search)))
+    num_images, num_validation, num_classes = count_images(search)
+    weights = check_networks(search, num_classes)
+    work = plan_work(search, num_images, num_validation, num_classes)
+    return Course(search, machine, plan, work, weights=weights)
 
 
 def plan_trials(search: Search, machine: Machine, gpus_per_trial: float | None = None) -> Plan:

@@ -17,6 +17,7 @@ from tuner.handover import (
 from tuner.reporting.terminal import say, say_under
 from tuner.settings.wording import shown_path
 from tuner.stages.course import Course
+from tuner.stages.networks import recorded_sha256
 from tuner.stages.opening import Search
 from tuner.stages.tables import write_confirm_table, write_leaderboard
 from tuner.study.confirmed import Confirmed, confirmed, describe_confirmed
@@ -114,14 +115,16 @@ def choose(search: Search, data: PreparedData, record: Record, winners: Sequence
 
 def describe(search: Search, data: PreparedData, record: Record, winner: Winner) -> dict[str, Any]:
     """What `best.yaml` says of a winner, as plain values."""
+    config = search.config.with_overrides(winner.run.settings)
     described = describe_winner(
-        search.config.with_overrides(winner.run.settings),
+        config,
         winner.report,
         classes=data.train.classes,
         data_fingerprint=data.fingerprint,
         threads=winner.report["threads"],
         device=winner.report["device"],
         trial_number=winner.trial.number,
+        weights_sha256=recorded_sha256(search, record.settings, config.model.weights),
     )
     if winner.confirmed:
         described["confirmed"] = describe_confirmed(record, winner.confirmed)

@@ -45,7 +45,8 @@ def look_at_speed(search: Search, plan: Plan, num_images: int) -> float | None:
         plan: What a trial gets of the machine.
         num_images: Images there are: a step has no more.
     """
-    config = largest_step(search)
+    # Two classes stand for all of them, and any numbers for the weights of a file.
+    config = largest_step(search).with_overrides({"model.weights": None})
     device = torch.device("cuda" if plan.num_gpus else "cpu")
     torch.set_num_threads(plan.threads)
     num_images = min(config.train.batch_size, num_images)

@@ -10,6 +10,7 @@ from tuner.cli import default_run_name
 from tuner.errors import StudyError
 from tuner.search_logic.rungs import rung_lengths
 from tuner.settings.config import Config, flatten
+from tuner.settings.identity import binding_weights, weights_sha256
 from tuner.settings.load import Space, load_space
 from tuner.settings.space import edge_values
 
@@ -75,7 +76,19 @@ def open_search(
             f"resume: there is no search to go on with ({root / name}); use resume=auto"
         )
     cache_root = Path(space.config.data.cache_root or root / ".cache")
-    return Search(space, name, root / name, cache_root)
+    search = Search(space, name, root / name, cache_root)
+    weights_identity(search)  # a file that is not there is told before torch is imported
+    return search
+
+
+def weights_identity(search: Search) -> dict[str, Any]:
+    """What binds a search to the content of its files of first weights, by dotted key.
+
+    Raises:
+        SettingsError: One of them cannot be read.
+    """
+    paths = search.possible_values("model.weights")
+    return binding_weights([weights_sha256(path) for path in paths])
 
 
 def has_begun(folder: Path) -> bool:

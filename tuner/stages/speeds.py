@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tuner.errors import RunError
 from tuner.files import write_json, write_text
+from tuner.handover import describe_code
 from tuner.planning.environment import processor, versions
 from tuner.planning.machine import Machine
 from tuner.planning.resources import Plan
@@ -106,7 +107,8 @@ def what_decides(search: Search, plan: Plan, machine: Machine) -> Mapping[str, A
         "data": config.data.model_dump(exclude={"cache_root"}),
         "augment": config.augment.model_dump(),
         "loader": config.loader.model_dump(),
-        "model": config.model.model_dump(),
+        "model": config.model.model_dump(exclude={"weights"}),
+        "model_code": describe_code(config.model.name),
         "train": config.train.model_dump(include={"batch_size", "accumulate_steps", "precision"}),
         "optim": config.optim.name,
         "throughput": {key: spec_to_plain(spec) for key, spec in search.space.throughput.items()},

@@ -16,7 +16,7 @@ from tuner.settings.text import yaml_text
 from tuner.stages.clock import StageClock
 from tuner.stages.course import Course
 from tuner.stages.follow import counts_text, run_stage
-from tuner.stages.opening import Search
+from tuner.stages.opening import Search, weights_identity
 from tuner.stages.stored import search_checkpoints
 from tuner.stages.tables import write_leaderboard
 from tuner.study.record import Record
@@ -26,7 +26,8 @@ def open_record(search: Search, data: PreparedData, points: Points) -> Record:
     """The durable record of the search, begun with the points or gone on with.
 
     Raises:
-        StudyError: It was made for another space, metric, length or other images.
+        StudyError: It was made for another space, metric, length, or other images or weights.
+        SettingsError: A file of weights is gone.
     """
     space, config = search.space, search.config
     searched = {*space.parameters, *SPEED_KEYS, "search.metric"}
@@ -40,7 +41,8 @@ def open_record(search: Search, data: PreparedData, points: Points) -> Record:
         data_fingerprint=data.fingerprint,
         settings_plain={
             key: value for key, value in binding_settings(config).items() if key not in searched
-        },
+        }
+        | weights_identity(search),
         points=points.settings,
         points_from=points.source,
         data_changes=describe_image_changes(dataset_json, data),

@@ -54,7 +54,7 @@ def largest_step(search: Search) -> Config:
         candidates = [
             found.with_overrides(dict(zip(keys, values, strict=True))) for values in combinations
         ]
-        found = max(candidates, key=size)
+        found = max(candidates, key=size) if len(candidates) > 1 else candidates[0]
     return found
 
 

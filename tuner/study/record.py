@@ -184,6 +184,12 @@ class Record:
         return list(self._parameters)
 
     @property
+    def settings(self) -> Mapping[str, Any]:
+        """What all trials share, by dotted key, as the search was begun with it."""
+        settings: Mapping[str, Any] = self._identity["settings"]
+        return settings
+
+    @property
     def points(self) -> Sequence[dict[str, Any]]:
         """The settings to try first, as the search was begun with them."""
         return self._points.get("settings", ())

@@ -10,6 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from tuner.training.replace import replace_modules
 
 ALL_GRADIENTS = [True, True, True]  # of input, weight and bias
 
@@ -30,11 +33,11 @@ def group_sizes(num_images: int, group_size: int) -> list[int]:
     return [*sizes, remainder]
 
 
-class GhostBatchNorm2d(nn.BatchNorm2d):
-    """BatchNorm2d that takes its training statistics over groups of `ghost_batch_size` images.
+class GhostBatchNorm(_BatchNorm):
+    """Batch normalisation whose training statistics are those of `ghost_batch_size` images.
 
     Running statistics move once per group, so they do not depend on slicing either. One single
-    image is normalised by the running statistics and moves nothing. State dict as BatchNorm2d.
+    image is normalised by the running statistics and moves nothing. State dict as BatchNorm.
     """
 
     def __init__(self, num_features: int, *, ghost_batch_size: int, eps: float, momentum: float):
@@ -42,7 +45,7 @@ class GhostBatchNorm2d(nn.BatchNorm2d):
         self.ghost_batch_size = ghost_batch_size
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the normalised images, (n, channels, height, width)."""
+        """Return the normalised images, (n, channels, ...)."""
         mean, variance, tracked = self.running_mean, self.running_var, self.num_batches_tracked
         assert mean is not None
         assert variance is not None
@@ -61,26 +64,85 @@ class GhostBatchNorm2d(nn.BatchNorm2d):
         )
 
 
+class GhostBatchNorm1d(GhostBatchNorm, nn.BatchNorm1d):
+    """For features (n, channels) and (n, channels, length)."""
+
+
+class GhostBatchNorm2d(GhostBatchNorm, nn.BatchNorm2d):
+    """For images (n, channels, height, width)."""
+
+
+class GhostBatchNormAct2d(GhostBatchNorm, nn.BatchNorm2d):
+    """As timm's `BatchNormAct2d`: dropout and activation come with the norm."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the activated images, (n, channels, height, width)."""
+        features = super().forward(images)
+        for name in ("drop", "act"):
+            features = self.get_submodule(name)(features)
+        return features
+
+
 def use_ghost_batch_norm(model: nn.Module, ghost_batch_size: int) -> None:
-    """Replace every BatchNorm2d of the model, in place, keeping its parameters and buffers."""
-    for parent in list(model.modules()):
-        for name, child in parent.named_children():
-            if isinstance(child, nn.BatchNorm2d):
-                assert child.momentum is not None
-                ghost = GhostBatchNorm2d(
-                    child.num_features,
-                    ghost_batch_size=ghost_batch_size,
-                    eps=child.eps,
-                    momentum=child.momentum,
-                )
-                ghost.load_state_dict(child.state_dict())
-                setattr(parent, name, ghost)
+    """Replace every batch norm of the model, in place, keeping its parameters and buffers.
+
+    Raises:
+        ValueError: One of them cannot be replaced; names the layer and what it is.
+    """
+    for path, child in model.named_modules():
+        if isinstance(child, _BatchNorm) and (problem := _problem(child)):
+            raise ValueError(f"{path or 'the model'} is a {problem}")
+
+    def ghost(child: nn.Module) -> nn.Module | None:
+        kind = _ghost_kind(child)
+        if kind is None or not isinstance(child, _BatchNorm):
+            return None
+        assert child.momentum is not None
+        new = kind(
+            child.num_features,
+            ghost_batch_size=ghost_batch_size,
+            eps=child.eps,
+            momentum=child.momentum,
+        )
+        for name, part in child.named_children():  # of timm's
+            new.add_module(name, part)
+        new.load_state_dict(child.state_dict())
+        for name, parameter in child.named_parameters(recurse=False):
+            new.get_parameter(name).requires_grad_(parameter.requires_grad)
+        return new.train(child.training)
+
+    replace_modules(model, ghost)
 
 
 def ghost_size(model: nn.Module) -> int:
     """Return how many images make one ghost group of the model: 1 where it has no BatchNorm."""
-    norms = (module for module in model.modules() if isinstance(module, GhostBatchNorm2d))
+    norms = (module for module in model.modules() if isinstance(module, GhostBatchNorm))
     return next((norm.ghost_batch_size for norm in norms), 1)
+
+
+def _ghost_kind(norm: nn.Module) -> type[GhostBatchNorm] | None:
+    kind: type[nn.Module] = type(norm)
+    if kind.__module__.startswith("timm.") and kind.__name__ == "BatchNormAct2d":
+        return GhostBatchNormAct2d
+    kinds: dict[type[nn.Module], type[GhostBatchNorm]] = {
+        nn.BatchNorm1d: GhostBatchNorm1d,
+        nn.BatchNorm2d: GhostBatchNorm2d,
+    }
+    return kinds.get(kind)
+
+
+def _problem(norm: _BatchNorm) -> str:
+    """Return what keeps a batch norm from working on groups; nothing where it can."""
+    kind = type(norm).__name__
+    if isinstance(norm, GhostBatchNorm):
+        return ""
+    if _ghost_kind(norm) is None:
+        return f"{kind}, not nn.BatchNorm1d or nn.BatchNorm2d itself"
+    if not norm.affine:
+        return f"{kind} with affine=False"
+    if not norm.track_running_stats:
+        return f"{kind} with track_running_stats=False"
+    return f"{kind} with momentum=None" if norm.momentum is None else ""
 
 
 class _GroupedBatchNorm(torch.autograd.Function):

@@ -8,10 +8,13 @@ but changes with them.
 
 import math
 from collections.abc import Iterable
+from itertools import count
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from tuner.training.replace import replace_modules
 
 # Rows are drawn in blocks of at most about so many: a slice draws little that it does not use.
 BLOCK_VALUES, BLOCK_ROWS = 2**18, 1024
@@ -22,8 +25,8 @@ class KeyedDropout(nn.Module):
 
     Args:
         p: Share of the values that are dropped.
-        mode: ``element`` as `nn.Dropout`; ``row`` and ``batch`` as torchvision's `StochasticDepth`,
-            which drops whole images, or all images of the step.
+        mode: ``element`` as `nn.Dropout`; ``channel`` as `nn.Dropout2d`; ``row`` and ``batch`` as
+            torchvision's `StochasticDepth`, which drops whole images, or all images of the step.
         number: Of the module within its model.
     """
 
@@ -53,7 +56,8 @@ class KeyedDropout(nn.Module):
         num_rows, *of_one = features.shape
         if self.mode == "batch":
             return self._block(0, [1] * features.ndim, features.device)
-        shape = of_one if self.mode == "element" else [1] * len(of_one)
+        drawn_axes = {"element": len(of_one), "channel": 1, "row": 0}[self.mode]
+        shape = [*of_one[:drawn_axes], *[1] * (len(of_one) - drawn_axes)]
         per_block = min(BLOCK_ROWS, max(1, BLOCK_VALUES // max(1, math.prod(shape))))
         first, end = self.first_row, self.first_row + num_rows
         blocks = [
@@ -72,16 +76,16 @@ class KeyedDropout(nn.Module):
 
 def use_keyed_dropout(model: nn.Module) -> None:
     """Replace every `nn.Dropout` and `StochasticDepth` that drops anything, in place."""
-    replaced: dict[nn.Module, KeyedDropout] = {}
-    for path, child in list(model.named_modules(remove_duplicate=False)):
+    numbers = count()
+
+    def keyed(child: nn.Module) -> nn.Module | None:
         mode = _mode(child)
-        if mode is None or not path:
-            continue
-        if child not in replaced:
-            keyed = KeyedDropout(float(child.p), mode=mode, number=len(replaced))
-            replaced[child] = keyed.train(child.training)
-        parent, _, name = path.rpartition(".")
-        setattr(model.get_submodule(parent), name, replaced[child])
+        if mode is None:
+            return None
+        p = float(child.p)  # type: ignore[arg-type]
+        return KeyedDropout(p, mode=mode, number=next(numbers)).train(child.training)
+
+    replace_modules(model, keyed)
 
 
 def keyed_dropouts(model: nn.Module) -> list[KeyedDropout]:
@@ -100,6 +104,8 @@ def _mode(module: nn.Module) -> str | None:
     kind = type(module)
     if kind is nn.Dropout:
         return "element" if module.p else None
+    if kind in (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d):
+        return "channel" if module.p else None
     # By name: importing torchvision takes a second that the built-in models do not need.
     if f"{kind.__module__}.{kind.__name__}" == "torchvision.ops.stochastic_depth.StochasticDepth":
         return str(module.mode) if module.p else None

@@ -1,4 +1,4 @@
-"""Classifiers by name: small ones for small images, and every one of torchvision's."""
+"""Classifiers by name: small ones, every one of torchvision's and of timm's, and one's own."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,6 +10,10 @@ from torch import Tensor, nn
 from tuner.errors import SettingsError, did_you_mean
 from tuner.training.ghost_norm import use_ghost_batch_norm
 from tuner.training.keyed_dropout import use_keyed_dropout
+from tuner.training.model_check import try_out
+from tuner.training.own_model import build_own, is_own
+
+TIMM = "timm/"
 
 
 def build_model(
@@ -17,15 +21,44 @@ def build_model(
 ) -> nn.Module:
     """Return a new classifier of square RGB images in training mode, drawn from torch's RNG.
 
-    It maps (n, 3, image_size_px, image_size_px) to (n, num_classes) logits.
+    It maps (n, 3, image_size_px, image_size_px) to (n, num_classes) logits; of a user's own model
+    that is for `check_classifier` to see.
 
     Raises:
-        SettingsError: No such model, or it cannot take images of this size.
+        SettingsError: No such model, or it cannot take images of this size, or work on ghost
+            groups; or a user's own raises.
     """
-    build = BUILT_IN[name] if name in BUILT_IN else _torchvision_builder(name, image_size_px)
+    if is_own(name):
+        model = build_own(name, num_classes)
+        try_out(model, name, image_size_px)
+    else:
+        model = _build_known(name, num_classes, image_size_px)
+    try:
+        use_ghost_batch_norm(model, ghost_batch_size)
+    except ValueError as error:
+        raise SettingsError(
+            f"model.name: {name}: its statistics cannot be taken over ghost groups ({error}); "
+            "use nn.BatchNorm2d with weights, running statistics and a momentum, or GroupNorm"
+        ) from error
+    use_keyed_dropout(model)
+    return model.train()
+
+
+def is_from_outside(name: str) -> bool:
+    """Say whether a model is a user's own, or timm's: nobody here has seen what it gives."""
+    return is_own(name) or name.startswith(TIMM)
+
+
+def _build_known(name: str, num_classes: int, image_size_px: int) -> nn.Module:
+    if name in BUILT_IN:
+        build = BUILT_IN[name]
+    elif name.startswith(TIMM):
+        build = _timm_builder(name, image_size_px)
+    else:
+        build = _torchvision_builder(name, image_size_px)
     try:
         model = build(num_classes=num_classes)
-        with torch.inference_mode():
+        with torch.no_grad():
             model.eval()(torch.zeros(1, 3, image_size_px, image_size_px))
     except (RuntimeError, ValueError, AssertionError) as error:
         cause = str(error).splitlines()[0]
@@ -33,9 +66,7 @@ def build_model(
             f"model.name: {name} cannot take images of {image_size_px} px ({cause}); "
             "choose another data.image_size or model"
         ) from error
-    use_ghost_batch_norm(model, ghost_batch_size)
-    use_keyed_dropout(model)
-    return model.train()
+    return model
 
 
 class LeNet(nn.Sequential):
@@ -118,7 +149,8 @@ def _torchvision_builder(name: str, image_size_px: int) -> Callable[..., nn.Modu
     if name not in known:
         raise SettingsError(
             f"model.name: no such model ({name}){did_you_mean(name, [*BUILT_IN, *known])}; "
-            f"use {', '.join(BUILT_IN)} or a torchvision classifier"
+            f"use {', '.join(BUILT_IN)}, a torchvision classifier, timm/… or "
+            "package.module:function"
         )
     options: dict[str, Any] = {}
     if name.startswith("vit_"):
@@ -126,6 +158,31 @@ def _torchvision_builder(name: str, image_size_px: int) -> Callable[..., nn.Modu
     elif name in ("googlenet", "inception_v3"):
         options = {"aux_logits": False, "init_weights": True}
     return partial(models.get_model, name, weights=None, **options)
+
+
+def _timm_builder(name: str, image_size_px: int) -> Callable[..., nn.Module]:
+    try:
+        import timm
+    except ModuleNotFoundError as error:
+        if error.name != "timm":
+            raise SettingsError(
+                f"model.name: {name}: timm cannot be imported ({error}); install {error.name}"
+            ) from error
+        raise SettingsError(
+            f"model.name: {name}: timm is not installed; pip install -e '.[timm]'"
+        ) from error
+
+    of_timm = name.removeprefix(TIMM)
+    if not timm.is_model(of_timm):
+        near = did_you_mean(name, [f"{TIMM}{each}" for each in timm.list_models()])
+        raise SettingsError(
+            f"model.name: no such model ({name}){near}; use a name of timm.list_models()"
+        )
+    configured = timm.get_pretrained_cfg(of_timm, allow_unregistered=True)
+    options: dict[str, Any] = {"pretrained": False}
+    if configured is not None and configured.fixed_input_size:
+        options["img_size"] = image_size_px
+    return partial(timm.create_model, of_timm, **options)
 
 
 BUILT_IN: dict[str, Callable[..., nn.Module]] = {

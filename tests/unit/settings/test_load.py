@@ -145,6 +145,23 @@ def test_paths_are_made_absolute_where_the_command_starts(
     assert (data.root, data.cache_root) == (str(folder / "imgs"), "/home/me/cache")
 
 
+def test_weights_are_named_by_path_also_where_they_are_searched(folder: Path) -> None:
+    assert load_space("mine", ["model.weights=w.pt"]).config.model.weights == str(folder / "w.pt")
+    space = load_space("mine", ["parameters.model.weights=[null, a.pt, ../b.pt]"])
+    choices = (None, str(folder / "a.pt"), str(folder.parent / "b.pt"))
+    assert space.parameters["model.weights"] == ChoiceSpec(choices)
+    path = Path("best.yaml").absolute()
+    assert load_settings({}, path, ["model.weights=w.pt"]).model.weights == str(folder / "w.pt")
+
+
+@pytest.mark.parametrize("name", ["DEFAULT", "IMAGENET1K_V2", "ResNet18_Weights.DEFAULT"])
+def test_weights_by_name_are_refused_for_they_would_be_downloaded(name: str) -> None:
+    assert problems_of(lambda: load_space("mine", [f"model.weights={name}"])) == [
+        f"model.weights: weights by name are not downloaded ({name}); "
+        "use the path of a safetensors file or a state dict"
+    ]
+
+
 def test_mistakes_of_file_and_command_line_are_told_together_with_their_place() -> None:
     name = written(
         """

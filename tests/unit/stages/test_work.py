@@ -130,7 +130,8 @@ def test_a_model_that_is_not_there_is_told(search_of: OpenSearch) -> None:
         plan_work(search_of("parameters.model.name=[lenet, resnet9]"), 1000, 500, 10)
     assert caught.value.problems == (
         "model.name: no such model (resnet9); did you mean resnet8?; use lenet, resnet8, "
-        "resnet8_s2, resnet20, resnet20_s2 or a torchvision classifier",
+        "resnet8_s2, resnet20, resnet20_s2, a torchvision classifier, timm/… or "
+        "package.module:function",
     )
 
 

@@ -129,3 +129,55 @@ def test_replacing_keeps_state_dict_values_and_settings() -> None:
     assert (norm.eps, norm.momentum) == (0.01, 0.3)
     assert list(model.state_dict()) == list(before)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("shape", [(19, 4), (19, 4, 5)])
+def test_a_norm_of_features_works_on_groups_too(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    model, plain = nn.Sequential(nn.BatchNorm1d(4)), nn.BatchNorm1d(4)
+    use_ghost_batch_norm(model, 8)
+    features = torch.randn(shape, requires_grad=True)
+    twin = features.detach().clone().requires_grad_()
+    expected = torch.cat([plain(part) for part in twin.split([8, 11])])
+    torch.testing.assert_close(model(features), expected)
+    upstream = torch.randn(shape)
+    torch.testing.assert_close(
+        torch.autograd.grad(model(features), features, upstream),
+        torch.autograd.grad(expected, twin, upstream),
+    )
+
+
+def test_a_norm_in_several_places_stays_one_and_a_frozen_one_frozen() -> None:
+    shared = nn.BatchNorm2d(4)
+    shared.weight.requires_grad_(False)
+    model = nn.Sequential(shared, nn.ReLU(), shared, nn.Sequential(shared))
+    use_ghost_batch_norm(model, 8)
+    assert isinstance(model[0], GhostBatchNorm2d)
+    assert model[0] is model[2] is model[3][0]  # type: ignore[index]
+    assert not model[0].weight.requires_grad
+    assert model[0].bias.requires_grad
+
+
+class OwnNorm(nn.BatchNorm2d):
+    """Does something else with its statistics."""
+
+
+@pytest.mark.parametrize(
+    ("norm", "problem"),
+    [
+        (nn.BatchNorm2d(4, affine=False), "BatchNorm2d with affine=False"),
+        (nn.BatchNorm1d(4, momentum=None), "BatchNorm1d with momentum=None"),
+        (
+            nn.BatchNorm2d(4, track_running_stats=False),
+            "BatchNorm2d with track_running_stats=False",
+        ),
+        (OwnNorm(4), "OwnNorm, not nn.BatchNorm1d or nn.BatchNorm2d itself"),
+        (nn.SyncBatchNorm(4), "SyncBatchNorm, not nn.BatchNorm1d or nn.BatchNorm2d itself"),
+        (nn.BatchNorm3d(4), "BatchNorm3d, not nn.BatchNorm1d or nn.BatchNorm2d itself"),
+    ],
+)
+def test_a_norm_that_cannot_work_on_groups_is_named(norm: nn.Module, problem: str) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Sequential(norm))
+    with pytest.raises(ValueError, match=rf"^1\.0 is a {problem}$"):
+        use_ghost_batch_norm(model, 8)
+    assert model.get_submodule("1.0") is norm

@@ -12,7 +12,7 @@ from tuner.training.keyed_dropout import (
 from tuner.training.models import build_model
 
 
-@pytest.mark.parametrize("mode", ["element", "row", "batch"])
+@pytest.mark.parametrize("mode", ["element", "channel", "row", "batch"])
 @pytest.mark.parametrize("shape", [(70, 9216), (70, 1280), (70, 3, 5, 5), (5, 300_000)])
 def test_the_mask_of_a_row_does_not_depend_on_the_slice(mode: str, shape: tuple[int, ...]) -> None:
     module = KeyedDropout(0.4, mode=mode, number=1)
@@ -52,6 +52,19 @@ def test_steps_modules_calls_and_images_have_masks_of_their_own() -> None:
         module.set_place(seed=seed, first_row=0)
         masks += [*module(torch.ones(2, 64)), *module(torch.ones(2, 64))]
     assert len({tuple(mask.tolist()) for mask in masks}) == 12
+
+
+@pytest.mark.parametrize(
+    ("dropout", "shape"),
+    [(nn.Dropout1d(0.3), (9, 40, 5)), (nn.Dropout2d(0.3), (9, 40, 5, 3))],
+)
+def test_whole_channels_are_dropped(dropout: nn.Module, shape: tuple[int, ...]) -> None:
+    model = nn.Sequential(dropout)
+    use_keyed_dropout(model)
+    set_places(keyed_dropouts(model), seed=0, first_row=0)
+    kept = (model(torch.ones(shape)) > 0).flatten(2)
+    assert torch.equal(kept.all(2), kept.any(2))
+    assert len(kept.all(2).unique(dim=0)) == 9  # every image has its own
 
 
 def test_evaluation_changes_nothing_and_all_can_be_dropped() -> None:

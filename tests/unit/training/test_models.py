@@ -48,7 +48,8 @@ def test_an_unknown_name_is_told_with_the_nearest() -> None:
         build_model("resnet8_s3", 10, image_size_px=32, ghost_batch_size=32)
     assert str(caught.value) == (
         "model.name: no such model (resnet8_s3); did you mean resnet8_s2?; use lenet, resnet8, "
-        "resnet8_s2, resnet20, resnet20_s2 or a torchvision classifier"
+        "resnet8_s2, resnet20, resnet20_s2, a torchvision classifier, timm/… or "
+        "package.module:function"
     )
 
 

@@ -13,7 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.laws import assert_same_gradients
 from tests.unit.training.conftest import small_net
 from tuner.training.checkpoint import weights_sha256
-from tuner.training.ghost_norm import GhostBatchNorm2d, group_sizes
+from tuner.training.ghost_norm import GhostBatchNorm2d, group_sizes, use_ghost_batch_norm
+from tuner.training.keyed_dropout import use_keyed_dropout
 from tuner.training.memory import is_out_of_memory
 from tuner.training.models import build_model
 from tuner.training.optim import build_optimizer
@@ -119,6 +120,24 @@ def test_slices_give_the_gradient_of_the_whole_batch_for_a_model_with_much_dropo
         model, images, labels, micro_batch_size=4, whole_batch_size=12, label_smoothing=0.1,
         relative=1e-12,
     )  # fmt: skip
+
+
+def test_slices_give_the_gradient_of_the_whole_batch_for_norms_and_dropout_of_all_kinds() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 6, 3, 2), nn.BatchNorm2d(6), nn.Dropout2d(0.3), nn.Flatten(), nn.LazyLinear(8),
+        nn.BatchNorm1d(8), nn.Unflatten(1, (4, 2)), nn.Dropout1d(0.3), nn.BatchNorm1d(4),
+        nn.Flatten(), nn.Linear(8, 3),
+    )  # fmt: skip
+    images, labels = draw_batch(23)
+    model(images)
+    use_ghost_batch_norm(model, 4)
+    use_keyed_dropout(model)
+    for size in (4, 8, 12):
+        assert_same_gradients(
+            model.double(), images.double(), labels, micro_batch_size=size,
+            whole_batch_size=24, label_smoothing=0.1, relative=1e-12,
+        )  # fmt: skip
 
 
 def test_the_gradient_is_that_of_the_mean_loss() -> None:
