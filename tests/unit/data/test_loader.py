@@ -310,7 +310,9 @@ def test_processes_that_die_whatever_they_read_are_an_error(
     monkeypatch.setattr("tuner.data.loader.MOST_LOST_IN_A_ROW", 2)
     endless = str(indexes["train"].root / "endless.jpg")
     os.mkfifo(endless)
-    with open_loader({}, 1, timeout_s=1.0, is_checked=False) as loader:
-        with pytest.raises(RunError) as caught:
-            list(loader.read([[endless]]))
+    with (
+        open_loader({}, 1, timeout_s=1.0, is_checked=False) as loader,
+        pytest.raises(RunError) as caught,
+    ):
+        list(loader.read([[endless]]))
     assert str(caught.value) == f"{endless}: not read within 1 s; check its disk"
