@@ -77,6 +77,16 @@ def use_ghost_batch_norm(model: nn.Module, ghost_batch_size: int) -> None:
                 setattr(parent, name, ghost)
 
 
+def use_plain_batch_norm(model: nn.Module) -> None:
+    """Replace every GhostBatchNorm2d of a model that is not trained any more, in place."""
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, GhostBatchNorm2d):
+                plain = nn.BatchNorm2d(child.num_features, eps=child.eps, momentum=child.momentum)
+                plain.load_state_dict(child.state_dict())
+                setattr(parent, name, plain.train(child.training))
+
+
 def ghost_size(model: nn.Module) -> int:
     """Return how many images make one ghost group of the model: 1 where it has no BatchNorm."""
     norms = (module for module in model.modules() if isinstance(module, GhostBatchNorm2d))
