@@ -227,7 +227,9 @@ def write_batch(
 ) -> None:
     """Predicts one batch, and writes its rows."""
     readable = [row for row in range(len(asked)) if row not in read.unreadable]
-    found = predictor.predict(read.images[readable]) if readable else None
+    # As it is where it can be: a GPU copies by itself from the memory that it lies in.
+    images = read.images[readable] if read.unreadable else read.images
+    found = predictor.predict(images) if readable else None
     feature_row, places = features.num_rows if features else 0, iter(range(len(readable)))
     for row, each in enumerate(asked):
         tally.num_images += 1
