@@ -19,7 +19,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
@@ -40,6 +40,8 @@ class Keys(BaseModel):
     """The keys of one command, such as ``space`` and ``output``; its docstring heads the help."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    takes_settings: ClassVar[bool] = True  # whether ``section.key=value`` means something to it
 
 
 KeysType = TypeVar("KeysType", bound=Keys)
@@ -106,10 +108,12 @@ def parse_arguments(arguments: Sequence[str], keys: type[KeysType]) -> tuple[Key
         name, equals, text = argument.partition("=")
         if argument.startswith("-"):
             problems.append(f"{shown(argument)}: no such option; write settings as key=value")
+        elif name in keys.model_fields and equals:
+            own[name] = text
+        elif not keys.takes_settings:
+            problems.append(unknown_key(name, keys.model_fields))
         elif "." in name or not equals:
             overrides.append(argument)
-        elif name in keys.model_fields:
-            own[name] = text
         else:
             problems.append(unknown_key(name, (*keys.model_fields, *known_fields())))
     try:
@@ -164,8 +168,10 @@ def help_text(command: str, keys: type[Keys]) -> str:
         f"usage: python -m tuner.{command} key=value …",
         inspect.cleandoc(keys.__doc__ or ""),
         _table(keys.model_fields),
-        "Settings. A space file sets any of them; the command line goes before it.",
     ]
+    if not keys.takes_settings:
+        return "\n\n".join(parts) + "\n"
+    parts.append("Settings. A space file sets any of them; the command line goes before it.")
     for section, holder in Config.model_fields.items():
         model = type(holder.default)
         fields = {f"{section}.{name}": field for name, field in model.model_fields.items()}

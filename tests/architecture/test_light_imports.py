@@ -8,11 +8,13 @@ import pytest
 
 PROGRAM = """
 import sys
-from tuner import cli, dataset, report, retrain, search, throughput
+from tuner import cli, dataset, export, predict, report, retrain, search, throughput
 
 name, *arguments = sys.argv[1:]
 keys, main = {
     "dataset": (dataset.DatasetKeys, dataset.main),
+    "export": (export.ExportKeys, export.main),
+    "predict": (predict.PredictKeys, predict.main),
     "report": (report.ReportKeys, report.main),
     "retrain": (retrain.RetrainKeys, retrain.main),
     "search": (search.SearchKeys, search.main),
@@ -62,6 +64,41 @@ def refusal(name: str, *arguments: str) -> str:
     ],
 )
 def test_settings_are_checked_without_heavy_imports(
+    name: str, arguments: list[str], told: str
+) -> None:
+    assert refusal(name, *arguments) == told
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "told"),
+    [
+        (
+            "predict",
+            ["model=nowhere", "images=."],
+            "error: model: nowhere does not exist; give best/ of a search, the output of a "
+            "retrain, or an export\n",
+        ),
+        (
+            "predict",
+            ["modle=best", "images=.", "optim.lr=1"],
+            "error: modle: no such setting; did you mean model?\n"
+            "error: optim.lr: no such setting; --help lists them all\n"
+            "error: model: missing; add model=VALUE\n",
+        ),
+        (
+            "export",
+            ["run=tests", "to=x", "format=safetensors,onnx"],
+            "error: format: onnx comes with a later version; use safetensors,pt2\n",
+        ),
+        (
+            "export",
+            ["run=tests", "to=x", "format=pt"],
+            "error: format: no such format (pt); use safetensors or pt2, or both with a comma "
+            "between; did you mean pt2?\n",
+        ),
+    ],
+)
+def test_a_model_is_looked_for_without_heavy_imports(
     name: str, arguments: list[str], told: str
 ) -> None:
     assert refusal(name, *arguments) == told

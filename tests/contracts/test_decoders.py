@@ -19,6 +19,7 @@ from tuner.data.decode import (
     MAX_IMAGE_PIXELS,
     check_image,
     decode,
+    decode_unchecked,
     is_plain_jpeg,
 )
 from tuner.errors import DataError
@@ -236,6 +237,8 @@ def test_bad_files_are_refused_by_path(decoder: str, data: bytes, reason: str) -
     assert problem.endswith("; replace it or set data.on_bad_image=skip")
     assert "\n" not in problem
     assert check_image(data, PATH, decoder).reason == problem
+    why = decode_unchecked(data, decoder)
+    assert problem == f"{PATH}: {why}; replace it or set data.on_bad_image=skip"
 
 
 @every_decoder

@@ -245,3 +245,27 @@ def test_a_signal_that_was_ignored_stays_ignored() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     cli.run("demo", DemoKeys, nothing, ["space=x"])
     assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+
+
+class PlainKeys(cli.Keys):
+    """Takes no settings."""
+
+    takes_settings = False
+
+    model: Text = Field(description="folder of the model")
+
+
+def test_a_command_without_settings_refuses_them_and_its_help_has_none() -> None:
+    assert cli.parse_arguments(["model=a.b"], PlainKeys) == (PlainKeys(model="a.b"), [])
+    with pytest.raises(SettingsError) as caught:
+        cli.parse_arguments(["modle=x", "optim.lr=1", "word"], PlainKeys)
+    assert caught.value.problems == (
+        "modle: no such setting; did you mean model?",
+        "optim.lr: no such setting; --help lists them all",
+        "word: no such setting; --help lists them all",
+        "model: missing; add model=VALUE",
+    )
+    assert cli.help_text("plain", PlainKeys) == (
+        "usage: python -m tuner.plain key=value …\n\nTakes no settings.\n\n"
+        "  model  needed  folder of the model (text)\n"
+    )

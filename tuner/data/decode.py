@@ -72,23 +72,30 @@ def decode(data: bytes, path: str, decoder: str, *, is_checked: bool = False) ->
     Raises:
         DataError: The file is empty, cut short, damaged, too large or no image; begins with `path`.
     """
-    decode_jpeg = JPEG_DECODERS.get(decoder)
-    if decode_jpeg is _by_simplejpeg:
-        import_module("simplejpeg")  # here, or a missing package would be every image's fault
+    decode_jpeg = _jpeg_decoder(decoder)
     if is_checked and decode_jpeg and is_plain_jpeg(data):
         pixels = decode_jpeg(data)
         if pixels is not None:
             return pixels
     try:
-        # One warning for each file with odd metadata would bury everything else.
-        with warnings.catch_warnings(action="ignore"):
-            image = _open(data)
-            pixels = DECODERS[decoder](image, data)
-            turn = TURNS.get(_orientation(image))
+        return _decode(data, decoder)
     except Exception as error:  # Pillow's plugins raise what they meet: SyntaxError, IndexError ...
         reason = _reason(data, error)
         raise DataError(f"{path}: {reason}{WHAT_TO_DO}") from error
-    return np.ascontiguousarray(turn(pixels) if turn else pixels)
+
+
+def decode_unchecked(data: bytes, decoder: str) -> Pixels | str:
+    """Return the pixels as `decode` does, or why the file is no good image, as `check_image` finds.
+
+    It is decoded by Pillow and by `decoder`: each alone passes files that the other refuses.
+    """
+    _jpeg_decoder(decoder)
+    try:
+        if decoder != "pil":
+            _decode(data, "pil")
+        return _decode(data, decoder)
+    except Exception as error:
+        return _reason(data, error)
 
 
 def is_plain_jpeg(data: bytes) -> bool:
@@ -150,6 +157,22 @@ def decoder_versions() -> str:
 def use_one_thread() -> None:
     """Keep OpenCV from using every core: the processes around it share them already."""
     cv2.setNumThreads(0)
+
+
+def _jpeg_decoder(decoder: str) -> DecodeJpeg | None:
+    decode_jpeg = JPEG_DECODERS.get(decoder)
+    if decode_jpeg is _by_simplejpeg:
+        import_module("simplejpeg")  # here, or a missing package would be every image's fault
+    return decode_jpeg
+
+
+def _decode(data: bytes, decoder: str) -> Pixels:
+    # One warning for each file with odd metadata would bury everything else.
+    with warnings.catch_warnings(action="ignore"):
+        image = _open(data)
+        pixels = DECODERS[decoder](image, data)
+        turn = TURNS.get(_orientation(image))
+    return np.ascontiguousarray(turn(pixels) if turn else pixels)
 
 
 def _open(data: bytes) -> Image.Image:

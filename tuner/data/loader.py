@@ -3,9 +3,11 @@
 import os
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import islice
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -13,8 +15,42 @@ from numpy.typing import NDArray
 
 from tuner.data.decode import use_one_thread
 from tuner.data.index import ImageIndex
-from tuner.data.pool import CHUNK_IMAGES, Chunk, WorkerPool
-from tuner.data.worker import read_image
+from tuner.data.pool import CHUNK_IMAGES, Chunk, WorkerLostError, WorkerPool
+from tuner.data.worker import read_image, read_unchecked
+
+MOST_LOST_IN_A_ROW = 10  # where workers die whatever they read, an end is better than patience
+
+
+class ReadBatch(NamedTuple):
+    """Images as they were read, and why a row is black instead: its image cannot be read."""
+
+    images: torch.Tensor
+    unreadable: dict[int, str]
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    """One batch that is being read."""
+
+    paths: Sequence[str]
+    chunks: list[Chunk] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class _LostImages:
+    """Images that were in the hands of workers that died: twice is no accident."""
+
+    seen: set[str] = field(default_factory=set)
+    reasons: dict[str, str] = field(default_factory=dict)
+    in_a_row: int = 0
+
+    def may_go_on(self, error: WorkerLostError) -> bool:
+        """Remember the image; say whether new workers may be tried, as batches still come."""
+        if error.path in self.seen:
+            self.reasons[error.path] = error.how
+        self.seen.add(error.path)
+        self.in_a_row += 1
+        return self.in_a_row < MOST_LOST_IN_A_ROW
 
 
 class Loader:
@@ -25,11 +61,14 @@ class Loader:
     `close`; after a worker's death the next `batches` starts new ones. For one thread at a time.
 
     Args:
-        indexes: The images, by the name of the split.
+        indexes: The images, by the name of the split; none where `read` is told their paths.
         stored_px: Side of the squares that are yielded.
         decoder: A key of `tuner.data.decode.DECODERS`.
         num_workers: Worker processes; 0 reads in the caller's thread, when a batch is asked for.
         prefetch_factor: Batches in work while the caller is busy with one.
+        is_checked: Whether all images are known to be good. Else each is checked as it is read,
+            which takes two to three times as long, and one that cannot be read ends nothing, not
+            even where workers die of it.
         is_pinned: Whether batches lie in memory that a GPU can copy from by itself; the first one
             takes some of the GPU for this process.
         timeout_s: Seconds that one image may take before the run is given up.
@@ -43,6 +82,7 @@ class Loader:
         decoder: str,
         num_workers: int,
         prefetch_factor: int,
+        is_checked: bool = True,
         is_pinned: bool = False,
         timeout_s: float = 120.0,
     ) -> None:
@@ -51,6 +91,7 @@ class Loader:
         self._decoder = decoder
         self._num_workers = num_workers
         self._prefetch_factor = prefetch_factor
+        self._is_checked = is_checked
         self._is_pinned = is_pinned
         self._timeout_s = timeout_s
         self._pool = self._start_pool() if num_workers else None
@@ -86,42 +127,82 @@ class Loader:
             RunError: A worker has died or hangs on an image.
         """
         paths = (self._paths(split, chosen) for chosen in positions)
+        with closing(self.read(paths)) as read:
+            for batch in read:
+                yield batch.images
+
+    def read(self, requests: Iterable[Sequence[str]]) -> Generator[ReadBatch, None, None]:
+        """Yield one batch for each list of absolute paths, as `batches` does for positions.
+
+        Raises:
+            DataError: An image that was checked cannot be read.
+            RunError: A worker has died or hangs on an image.
+        """
         if self._num_workers:
-            return self._read_ahead(paths)
-        return (self._read_now(batch_paths) for batch_paths in paths)
+            return self._read_ahead(iter(requests))
+        return (self._read_now(paths) for paths in requests)
 
-    def _read_now(self, paths: Sequence[str]) -> torch.Tensor:
-        batch = self._empty_batch(len(paths))
-        for row, path in zip(batch.numpy(), paths, strict=True):
-            row[:] = read_image(path, stored_px=self._stored_px, decoder=self._decoder)
-        return batch
+    def _read_now(self, paths: Sequence[str]) -> ReadBatch:
+        read = read_image if self._is_checked else read_unchecked
+        batch, unreadable = self._empty_batch(len(paths)), {}
+        for row, path in enumerate(paths):
+            pixels = read(path, stored_px=self._stored_px, decoder=self._decoder)
+            if isinstance(pixels, str):
+                unreadable[row] = pixels
+                batch[row] = 0
+            else:
+                batch.numpy()[row] = pixels
+        return ReadBatch(batch, unreadable)
 
-    def _read_ahead(self, requests: Iterator[Sequence[str]]) -> Generator[torch.Tensor, None, None]:
+    def _read_ahead(self, requests: Iterator[Sequence[str]]) -> Generator[ReadBatch, None, None]:
         if not (self._pool and self._pool.is_open):
             self._pool = self._start_pool()
-        pool = self._pool
-        ahead: deque[list[Chunk]] = deque()
+        ahead: deque[_Request] = deque()
+        lost, is_lost = _LostImages(), False
         try:
             while True:
-                for paths in islice(requests, self._prefetch_factor + 1 - len(ahead)):
-                    ahead.append([])
-                    for part in _even_parts(paths, self._num_workers):
-                        ahead[-1].append(pool.submit(part))
-                if not ahead:
-                    return
-                yield self._receive(pool, ahead[0])
+                try:
+                    if is_lost:  # in here, for new workers may die as soon
+                        self._pool, is_lost = self._start_pool(), False
+                        for request in ahead:
+                            self._submit(self._pool, request, lost)
+                    for paths in islice(requests, self._prefetch_factor + 1 - len(ahead)):
+                        ahead.append(_Request(paths))
+                        self._submit(self._pool, ahead[-1], lost)
+                    if not ahead:
+                        return
+                    batch = self._receive(self._pool, ahead[0], lost)
+                except WorkerLostError as error:
+                    if self._is_checked or not lost.may_go_on(error):
+                        raise
+                    is_lost = True
+                    continue
+                yield batch
+                lost.in_a_row = 0
                 ahead.popleft()
         finally:
-            for chunk in chain.from_iterable(ahead):
-                pool.release(chunk)
+            for request in ahead:
+                for chunk in request.chunks:
+                    self._pool.release(chunk)
 
-    def _receive(self, pool: WorkerPool, chunks: Sequence[Chunk]) -> torch.Tensor:
-        batch = self._empty_batch(sum(len(chunk.paths) for chunk in chunks))
+    def _submit(self, pool: WorkerPool, request: "_Request", lost: "_LostImages") -> None:
+        request.chunks.clear()
+        paths = ["" if path in lost.reasons else path for path in request.paths]
+        for part in _even_parts(paths, self._num_workers):
+            request.chunks.append(pool.submit(part))
+
+    def _receive(self, pool: WorkerPool, request: "_Request", lost: "_LostImages") -> ReadBatch:
+        batch = self._empty_batch(len(request.paths))
+        unreadable: dict[int, str] = {}
         rows, start = batch.numpy(), 0
-        for chunk in chunks:
+        for chunk in request.chunks:
             pool.receive(chunk, rows[start : start + len(chunk.paths)])
+            unreadable |= {start + row: reason for row, reason in chunk.unreadable.items()}
             start += len(chunk.paths)
-        return batch
+        for row, path in enumerate(request.paths):
+            if path in lost.reasons:
+                unreadable[row] = lost.reasons[path]
+        return ReadBatch(batch, unreadable)
 
     def _paths(self, split: str, positions: NDArray[np.int64]) -> list[str]:
         index = self._indexes[split]
@@ -136,6 +217,7 @@ class Loader:
             stored_px=self._stored_px,
             decoder=self._decoder,
             timeout_s=self._timeout_s,
+            is_checked=self._is_checked,
         )
 
 

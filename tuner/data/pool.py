@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -22,6 +22,21 @@ from tuner.errors import RunError, TunerError
 CHUNK_IMAGES = 64  # the most images of one request
 LONGEST_PATH_BYTES = 4096
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+class WorkerLostError(RunError):
+    """A worker has died or hangs; `path` is the image that it had in hand, `how` says what it did.
+
+    Args:
+        path: The image.
+        how: What happened, as ``its worker process ended (signal 9)``.
+        remedy: What to do.
+    """
+
+    def __init__(self, path: str, how: str, remedy: str) -> None:
+        super().__init__(f"{path}: {how}; {remedy}")
+        self.path = path
+        self.how = how
 
 
 @dataclass(slots=True, eq=False)
@@ -47,32 +62,44 @@ class Chunk:
     is_wanted: bool = True
     is_answered: bool = False
     error: TunerError | None = None
+    unreadable: Mapping[int, str] = field(default_factory=dict)  # why, by the row in the chunk
 
 
 class WorkerPool:
     """Worker processes that read chunks of images, for one thread at a time.
 
     They end when the pool closes, when this process ends in whatever way, and at the first failure
-    of one of them; `is_open` is False from then on.
+    of one of them; `is_open` is False from then on. Images that nobody has checked are no failure:
+    those that cannot be read are told by the chunk, and are black.
     """
 
-    def __init__(self, num_workers: int, *, stored_px: int, decoder: str, timeout_s: float) -> None:
+    def __init__(
+        self,
+        num_workers: int,
+        *,
+        stored_px: int,
+        decoder: str,
+        timeout_s: float,
+        is_checked: bool = True,
+    ) -> None:
         slot_bytes = HEADER_BYTES + CHUNK_IMAGES * max(3 * stored_px**2, LONGEST_PATH_BYTES)
         self.is_open = True
         self._timeout_s = timeout_s
+        self._remedy = "try loader.num_workers=0" if is_checked else "take that image away"
         self._free_offsets: list[int] = []
         self._next_offset = 0
         self._slot_bytes = slot_bytes
         self._exchange_fd = os.memfd_create("tuner-images")
         self._workers = [
-            _start_worker(self._exchange_fd, stored_px, decoder) for _ in range(num_workers)
+            _start_worker(self._exchange_fd, stored_px, decoder, is_checked)
+            for _ in range(num_workers)
         ]
 
     def submit(self, paths: Sequence[str]) -> Chunk:
         """Return the chunk of 1 to CHUNK_IMAGES paths, handed to the worker with least to do.
 
         Raises:
-            RunError: A worker has died, now or before.
+            WorkerLostError: A worker has died now; RunError: before.
         """
         self._check_open()
         while self._take_answers(timeout_s=0):
@@ -92,15 +119,16 @@ class WorkerPool:
         """Wait for the chunk and fill `into`, uint8 (images, stored_px, stored_px, 3), with it.
 
         Raises:
-            DataError: An image cannot be read.
-            RunError: A worker has died, or hangs on one image longer than the time allowed.
+            DataError: An image that was checked cannot be read.
+            WorkerLostError: A worker has died, or hangs on one image longer than the time allowed.
         """
         self._check_open()
         while not chunk.is_answered:
             place = self._place(chunk.worker)
             if not self._take_answers(self._timeout_s) and self._place(chunk.worker) == place:
                 self.close()
-                raise RunError(f"{place}: not read within {self._timeout_s:g} s; check its disk")
+                how = f"not read within {self._timeout_s:g} s"
+                raise WorkerLostError(place, how, "check its disk")
         if chunk.error is not None:
             raise chunk.error
         num_bytes = os.preadv(self._exchange_fd, [into.data], chunk.offset + HEADER_BYTES)
@@ -146,11 +174,15 @@ class WorkerPool:
             if worker.connection not in ready:
                 continue
             try:
-                error = worker.connection.recv()
+                answer = worker.connection.recv()
             except (EOFError, OSError):
                 raise self._ended(worker) from None
             chunk = worker.chunks.popleft()
-            chunk.is_answered, chunk.error = True, error
+            chunk.is_answered = True
+            if isinstance(answer, TunerError):
+                chunk.error = answer
+            else:
+                chunk.unreadable = answer
             if not chunk.is_wanted:
                 self._free_offsets.append(chunk.offset)
         return bool(ready)
@@ -162,18 +194,19 @@ class WorkerPool:
         images_begun: int = WORD.unpack(word)[0]
         return chunk.paths[max(images_begun - 1, 0)]
 
-    def _ended(self, worker: Worker) -> RunError:
+    def _ended(self, worker: Worker) -> WorkerLostError:
         place, status = self._place(worker), worker.process.wait()
         self.close()
         how = f"signal {-status}" if status < 0 else f"exit status {status}"
-        return RunError(f"{place}: its worker process ended ({how}); try loader.num_workers=0")
+        return WorkerLostError(place, f"its worker process ended ({how})", self._remedy)
 
 
-def _start_worker(exchange_fd: int, stored_px: int, decoder: str) -> Worker:
+def _start_worker(exchange_fd: int, stored_px: int, decoder: str, is_checked: bool) -> Worker:
     ours, theirs = Pipe()
     with theirs:
         fds = (theirs.fileno(), exchange_fd)
-        arguments = [*map(str, fds), str(stored_px), decoder]
+        state = "checked" if is_checked else "unchecked"
+        arguments = [*map(str, fds), str(stored_px), decoder, state]
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "tuner.data.worker", *arguments],
             stdin=subprocess.DEVNULL,

@@ -171,3 +171,47 @@ def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
     """Write the tensors of a model's state as safetensors, as `write_bytes` does."""
     tensors = {name: tensor.contiguous() for name, tensor in weights.items()}
     write_bytes(path, safetensors.torch.save(tensors))
+
+
+def load_weights(path: Path, model: nn.Module, name: str, num_classes: int) -> dict[str, Tensor]:
+    """Put the weights of a safetensors file into the model, all of them, and return them.
+
+    Args:
+        path: The file.
+        model: Of the same structure.
+        name: What the model is called, for messages.
+        num_classes: How many classes it has, for messages.
+
+    Raises:
+        CheckpointError: The file cannot be read, is damaged, or holds another model's weights.
+    """
+    try:
+        weights = safetensors.torch.load(path.read_bytes())
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from error
+    except Exception as error:  # any kind may come of bytes that safetensors did not write
+        if is_out_of_memory(error):
+            raise
+        raise CheckpointError(
+            f"{path}: is damaged (no whole safetensors file); take it from a whole copy"
+        ) from error
+    if problem := _misfit(weights, model.state_dict()):
+        raise CheckpointError(
+            f"{path}: does not fit {name} with {num_classes} classes ({problem}); "
+            "the files of the folder belong to different models"
+        )
+    model.load_state_dict(weights)
+    return weights
+
+
+def _misfit(weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
+    """Return the first tensor that is missing, left over or wrong; nothing if none."""
+    for name, tensor in wanted.items():
+        if name not in weights:
+            return f"no {name}"
+        if weights[name].shape != tensor.shape:
+            shapes = [list(each.shape) for each in (weights[name], tensor)]
+            return f"{name} is {shapes[0]}, not {shapes[1]}"
+        if not weights[name].isfinite().all():
+            return f"{name} holds values that are no numbers"
+    return next((f"unknown {name}" for name in weights if name not in wanted), "")

@@ -49,7 +49,7 @@ def evaluate(
                 rows = slice(first, min(first + most, len(labels)))
                 found = _counts(model, prepare, labels, rows, autocast_dtype)
                 if found is None:
-                    most = _half(rows.stop - first)
+                    most = half_of(rows.stop - first)
                     release_memory(device)
                     continue
                 totals += found
@@ -84,7 +84,12 @@ def _counts(
         return None
 
 
-def _half(num_images: int) -> int:
+def half_of(num_images: int) -> int:
+    """Return how many images to try where memory ran out for `num_images`.
+
+    Raises:
+        torch.OutOfMemoryError: There is no smaller number.
+    """
     if num_images == 1:
         raise torch.OutOfMemoryError("one image to evaluate does not fit in memory")
     return num_images // 2

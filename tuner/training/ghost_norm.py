@@ -114,6 +114,23 @@ def use_ghost_batch_norm(model: nn.Module, ghost_batch_size: int) -> None:
     replace_modules(model, ghost)
 
 
+def use_plain_batch_norm(model: nn.Module) -> None:
+    """Replace every ghost batch norm of a model that is not trained any more, in place."""
+
+    def plain(child: nn.Module) -> nn.Module | None:
+        if not isinstance(child, GhostBatchNorm):
+            return None
+        kind = nn.BatchNorm1d if isinstance(child, nn.BatchNorm1d) else nn.BatchNorm2d
+        new = kind(child.num_features, eps=child.eps, momentum=child.momentum)
+        own = {name: value for name, value in child.state_dict().items() if "." not in name}
+        new.load_state_dict(own)
+        new.train(child.training)
+        parts = list(child.children())  # the dropout and the activation of timm's
+        return nn.Sequential(new, *parts) if parts else new
+
+    replace_modules(model, plain)
+
+
 def ghost_size(model: nn.Module) -> int:
     """Return how many images make one ghost group of the model: 1 where it has no BatchNorm."""
     norms = (module for module in model.modules() if isinstance(module, GhostBatchNorm))

@@ -88,6 +88,14 @@ def use_keyed_dropout(model: nn.Module) -> None:
     replace_modules(model, keyed)
 
 
+def drop_keyed_dropout(model: nn.Module) -> None:
+    """Replace every KeyedDropout of a model that is not trained any more by nothing, in place."""
+    for path, child in list(model.named_modules(remove_duplicate=False)):
+        if isinstance(child, KeyedDropout):
+            parent, _, name = path.rpartition(".")
+            setattr(model.get_submodule(parent), name, nn.Identity())
+
+
 def keyed_dropouts(model: nn.Module) -> list[KeyedDropout]:
     """Return the model's modules that a step has to tell its place."""
     return [module for module in model.modules() if isinstance(module, KeyedDropout)]

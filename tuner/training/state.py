@@ -98,7 +98,7 @@ def start_state(
     """
     torch.manual_seed(seed)
     model = build_model().to(device).to(memory_format=torch.channels_last)
-    dtype = _autocast_dtype(precision, device)
+    dtype = autocast_dtype(precision, device)
     return TrainState(
         model=model,
         optimizer=build_optimizer(model),
@@ -115,7 +115,8 @@ def no_sums(device: torch.device) -> RunningSums:
     return RunningSums(torch.zeros(2, dtype=torch.float64, device=device))
 
 
-def _autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
+def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
+    """Return what `train.precision` computes in on a device; None is fp32."""
     if precision == "auto":
         if device.type != "cuda":
             return None

@@ -47,7 +47,11 @@ def index_of(root: Path, split: str) -> ImageIndex:
 
 
 def open_loader(
-    indexes: dict[str, ImageIndex], num_workers: int, *, timeout_s: float = 60.0
+    indexes: dict[str, ImageIndex],
+    num_workers: int,
+    *,
+    timeout_s: float = 60.0,
+    is_checked: bool = True,
 ) -> Loader:
     return Loader(
         indexes,
@@ -56,6 +60,7 @@ def open_loader(
         num_workers=num_workers,
         prefetch_factor=2,
         timeout_s=timeout_s,
+        is_checked=is_checked,
     )
 
 
@@ -259,3 +264,55 @@ def test_parts_are_even_small_and_in_order(num_images: int, num_workers: int) ->
     sizes = {len(part) for part in parts}
     assert not sizes or (min(sizes) >= 1 and max(sizes) <= 64 and max(sizes) - min(sizes) <= 1)
     assert len(parts) == num_images or len(parts) % num_workers == 0
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 3])
+def test_unchecked_images_that_cannot_be_read_end_nothing(
+    indexes: dict[str, ImageIndex], num_workers: int
+) -> None:
+    index = indexes["train"]
+    paths = [str(index.absolute(position)) for position in range(9)]
+    Path(paths[1]).write_bytes(Path(paths[1]).read_bytes()[:-60])
+    Path(paths[8]).write_bytes(b"")
+    requests = [[*paths[:8], "nowhere.jpg"], [paths[8]], paths[2:4]]
+    with open_loader({}, num_workers, is_checked=False) as loader:
+        first, second, third = loader.read(requests)
+    assert first.unreadable[1].startswith("not a readable image (image file is truncated")
+    assert first.unreadable[8] == "cannot be opened (No such file or directory)"
+    assert set(first.unreadable) == {1, 8}
+    assert second.unreadable == {0: "the file is empty (0 bytes)"}
+    assert third.unreadable == {}
+    assert not first.images[[1, 8]].any()
+    good = [0, 2, 3, 4, 5, 6, 7]
+    assert torch.equal(first.images[good], expected_batch(index, np.array(good)))
+    assert torch.equal(third.images, expected_batch(index, np.array([2, 3])))
+
+
+def test_an_unchecked_image_that_no_process_survives_ends_nothing(
+    indexes: dict[str, ImageIndex],
+) -> None:
+    index = indexes["train"]
+    paths = [str(index.absolute(position)) for position in range(6)]
+    endless = str(index.root / "endless.jpg")
+    os.mkfifo(endless)
+    requests = [paths[:2], [paths[2], endless, paths[3]], paths[4:]]
+    with open_loader({}, 2, timeout_s=1.0, is_checked=False) as loader:
+        first, second, third = loader.read(requests)
+    assert (first.unreadable, third.unreadable) == ({}, {})
+    assert second.unreadable == {1: "not read within 1 s"}
+    read = torch.cat([first.images, second.images[[0, 2]], third.images])
+    assert torch.equal(read, expected_batch(index, np.arange(6)))
+
+
+def test_processes_that_die_whatever_they_read_are_an_error(
+    indexes: dict[str, ImageIndex], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.data.loader.MOST_LOST_IN_A_ROW", 2)
+    endless = str(indexes["train"].root / "endless.jpg")
+    os.mkfifo(endless)
+    with (
+        open_loader({}, 1, timeout_s=1.0, is_checked=False) as loader,
+        pytest.raises(RunError) as caught,
+    ):
+        list(loader.read([[endless]]))
+    assert str(caught.value) == f"{endless}: not read within 1 s; check its disk"
