@@ -16,7 +16,8 @@ from torch import nn
 from tuner.data.augment import Augment
 from tuner.data.prepare import PreparedData
 from tuner.images import ClosableSource
-from tuner.settings.config import Config, OptimConfig
+from tuner.settings.config import Config
+from tuner.settings.sections import OptimConfig
 from tuner.training.checkpoint import CheckpointFolder
 from tuner.training.feed import BatchSource
 from tuner.training.loop import fit

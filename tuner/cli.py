@@ -27,8 +27,9 @@ from pydantic.fields import FieldInfo
 from tuner.errors import SettingsError, StoppedError, TunerError, say_error
 from tuner.files import stopping_for_disk
 from tuner.settings.checks import unknown_key, wrong_value
-from tuner.settings.config import Config, Text, known_fields
+from tuner.settings.config import Config, known_fields
 from tuner.settings.load import Space, check_overrides
+from tuner.settings.sections import Text
 from tuner.settings.text import read_value
 from tuner.settings.wording import allowed, shown
 

@@ -13,8 +13,8 @@ from pydantic import AfterValidator, Field
 from tuner import cli
 from tuner.errors import RunError, did_you_mean
 from tuner.files import not_written, sync_folder, write_bytes, write_json
-from tuner.settings.config import Text
 from tuner.settings.places import find_model_folder, new_folder
+from tuner.settings.sections import Text
 from tuner.settings.wording import listed, shown
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from pydantic import Field
 from tuner import cli
 from tuner.errors import RunError, SettingsError
 from tuner.files import not_written, replacing
-from tuner.settings.config import Text
 from tuner.settings.places import find_model_folder, new_file
+from tuner.settings.sections import Text
 from tuner.settings.wording import shown
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from pydantic import Field
 
 from tuner import cli
 from tuner.errors import RunError, SettingsError
-from tuner.settings.config import Text, known_fields
+from tuner.settings.config import known_fields
 from tuner.settings.load import load_space
+from tuner.settings.sections import Text
 
 
 class DemoKeys(cli.Keys):

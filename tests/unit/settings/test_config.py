@@ -12,7 +12,8 @@ from pydantic.fields import FieldInfo
 
 from tuner.errors import SettingsError
 from tuner.settings.checks import LARGEST_SEED
-from tuner.settings.config import Config, OptimConfig, flatten, known_fields, to_overrides
+from tuner.settings.config import Config, flatten, known_fields, to_overrides
+from tuner.settings.sections import OptimConfig
 from tuner.settings.text import read_overrides
 
 

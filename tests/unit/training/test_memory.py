@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from tuner.training.memory import has_margin
+from tuner.training.memory import has_margin, is_out_of_memory
 
 # Counts the page faults of a block that was freed before, in the main thread or in another one.
 PROGRAM = """
@@ -71,3 +71,11 @@ def test_a_margin_is_a_tenth_of_the_fence_and_of_what_others_leave(
     monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda: fence)
     assert has_margin(torch.device("cuda"), coming) is has_room
     assert has_margin(torch.device("cpu"), 10**9)
+
+
+def test_what_the_cpu_s_allocator_raises_is_out_of_memory() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(2**48)
+    assert is_out_of_memory(caught.value)
+    assert is_out_of_memory(MemoryError())
+    assert not is_out_of_memory(ValueError("CUDA error: out of memory"))
