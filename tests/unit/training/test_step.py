@@ -218,7 +218,6 @@ class LittleMemory(nn.Module):
         RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"),
     ],
-    ids=str,
 )
 def test_a_retry_for_memory_ends_as_if_begun_with_the_smaller_slice(
     max_images: int, error: Exception
