@@ -90,7 +90,7 @@ def running(words: str) -> set[psutil.Process]:
 def is_left(pid: int) -> bool:
     """Say whether a process can still do anything; Ray takes the dead off the list in its time."""
     try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     except psutil.NoSuchProcess:
         return False
 
