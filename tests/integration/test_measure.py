@@ -13,7 +13,7 @@ import ray
 from ray.thirdparty_files import psutil
 
 from tests.integration.conftest import Command
-from tuner.images import prepare_images
+from tests.prepared import prepare_quietly
 from tuner.planning.machine import Gpu, Machine
 from tuner.planning.resources import Plan
 from tuner.probe import measure_speed
@@ -69,13 +69,7 @@ def context(image_folder: Path, tmp_path: Path) -> dict[str, Any]:
             "train.batch_size": 24,
         }
     )
-    prepare_images(
-        config,
-        tmp_path,
-        report_path=tmp_path / "dataset.json",
-        num_processes=1,
-        progress=lambda done, total: None,
-    )
+    prepare_quietly(config, tmp_path)
     return asdict(
         TrialContext(str(tmp_path), str(image_folder), config.to_json(), 1, str(tmp_path))
     )
@@ -159,13 +153,7 @@ def test_the_share_of_a_card_is_measured_and_leaves_nothing(
     plan = plan_trials(search, MACHINE)
     course = Course(search, MACHINE, plan, plan_work(search, *count_images(search)))
     search.folder.mkdir(parents=True)
-    data = prepare_images(
-        search.config,
-        search.cache_root,
-        report_path=search.folder / "dataset.json",
-        num_processes=1,
-        progress=lambda done, total: None,
-    )
+    data = prepare_quietly(search.config, search.cache_root, search.folder)
     assert len(data.train) == course.work.num_images
     assert (plan.slots, plan.gpus_per_trial, plan.cpus_per_trial) == (1, 1.0, 2.0)
     assert stage.is_share_open(course)

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import torch
 
+from tests.prepared import prepare_quietly
 from tuner import trial
 from tuner.assemble import open_run
-from tuner.data.prepare import PreparedData
 from tuner.errors import CheckpointError
-from tuner.images import build_loader, decode_images, prepare_images
+from tuner.images import build_loader, decode_images
 from tuner.settings.config import Config
 from tuner.settings.load import load_space
 from tuner.trial import TrialContext, run_job
@@ -44,7 +44,7 @@ def nothing_kept() -> Iterator[None]:
 @pytest.fixture
 def context(config: Config, tmp_path: Path) -> dict[str, Any]:
     """Return the context of a search in `tmp_path`, its images prepared."""
-    prepare(config, tmp_path)
+    prepare_quietly(config, tmp_path)
     return asdict(
         TrialContext(
             run_folder=str(tmp_path),
@@ -56,20 +56,10 @@ def context(config: Config, tmp_path: Path) -> dict[str, Any]:
     )
 
 
-def prepare(config: Config, folder: Path) -> PreparedData:
-    return prepare_images(
-        config,
-        folder,
-        report_path=folder / "dataset.json",
-        num_processes=1,
-        progress=lambda done, total: None,
-    )
-
-
 def weights_of(config: Config, folder: Path) -> str:
     """Train in full and return the SHA-256 of the last checkpoint's weights."""
     folder.mkdir()
-    data = prepare(config, folder)
+    data = prepare_quietly(config, folder)
     decoding = decode_images(
         config,
         data,

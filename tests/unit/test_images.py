@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.prepared import prepare_quietly
 from tuner.data.cache import DecodedImages
 from tuner.data.cached_loader import CachedLoader, DeviceLoader
 from tuner.data.decode import DECODERS
@@ -22,7 +23,6 @@ from tuner.images import (
     build_loader,
     decode_images,
     decoded_place,
-    prepare_images,
 )
 from tuner.settings.config import Config
 from tuner.settings.wording import shown_path
@@ -39,17 +39,7 @@ def config(image_folder: Path) -> Config:
 
 @pytest.fixture
 def data(config: Config, tmp_path: Path) -> PreparedData:
-    return prepare(config, tmp_path)
-
-
-def prepare(config: Config, folder: Path) -> PreparedData:
-    return prepare_images(
-        config,
-        folder,
-        report_path=folder / "dataset.json",
-        num_processes=1,
-        progress=lambda done, total: None,
-    )
+    return prepare_quietly(config, tmp_path)
 
 
 def decode(
@@ -85,7 +75,7 @@ def test_decoded_images_are_those_of_the_files(
     config: Config, tmp_path: Path, crop: str, decoder: str
 ) -> None:
     config = config.with_overrides({"augment.crop": crop, "data.decoder": decoder})
-    data = prepare(config, tmp_path)
+    data = prepare_quietly(config, tmp_path)
     from_files = list(batches(config, data, None))
 
     told, root = decode(config, data, tmp_path)
@@ -123,7 +113,7 @@ def test_other_images_get_a_file_of_their_own(
     decode(config, data, tmp_path)
     data.train.absolute(0).write_bytes(data.train.absolute(1).read_bytes())
     (tmp_path / "other").mkdir()
-    changed = prepare(config, tmp_path / "other")
+    changed = prepare_quietly(config, tmp_path / "other")
     assert kind_of_loader(config, changed, tmp_path) is Loader
     assert decode(config, changed, tmp_path)[0].startswith("36 images decoded, ")
 

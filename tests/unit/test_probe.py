@@ -10,11 +10,12 @@ import torch
 from ray.thirdparty_files import psutil
 from torch import Tensor
 
+from tests.prepared import prepare_quietly
 from tuner import probe
 from tuner.assemble import build_state
 from tuner.data.worker import read_image
 from tuner.errors import DataError
-from tuner.images import ClosableSource, build_loader, prepare_images
+from tuner.images import ClosableSource, build_loader
 from tuner.planning.throughput import IMAGES_FROM
 from tuner.probe import measure_speed
 from tuner.settings.config import Config
@@ -42,13 +43,7 @@ def as_before() -> Iterator[None]:
 def context(image_folder: Path, tmp_path: Path) -> dict[str, Any]:
     """Return the context of a search in `tmp_path`, its images prepared."""
     config = Config().with_overrides(SETTINGS | {"data.root": str(image_folder)})
-    prepare_images(
-        config,
-        tmp_path,
-        report_path=tmp_path / "dataset.json",
-        num_processes=1,
-        progress=lambda done, total: None,
-    )
+    prepare_quietly(config, tmp_path)
     return asdict(
         TrialContext(str(tmp_path), str(image_folder), config.to_json(), 1, str(tmp_path))
     )

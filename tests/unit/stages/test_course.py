@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.prepared import prepare_quietly
 from tests.unit.stages.conftest import MACHINE, PLAN, OpenSearch, files_in
 from tests.unit.stages.conftest import SPEEDS as MEASURED
 from tuner.errors import ResourceError
-from tuner.images import prepare_images
 from tuner.planning.cost import START_S, measure_budget_s
 from tuner.planning.machine import Gpu, Machine
 from tuner.planning.resources import Plan
@@ -287,13 +287,7 @@ def test_the_work_is_counted_again_once_the_images_are_known(
         "data.source=folder", f"data.root={image_folder}", "data.on_bad_image=skip"
     )
     assert (opened.work.num_images, opened.work.rungs) == (24, (24, 72, 216))
-    data = prepare_images(
-        opened.search.config,
-        tmp_path,
-        report_path=tmp_path / "dataset.json",
-        num_processes=1,
-        progress=lambda done, total: None,
-    )
+    data = prepare_quietly(opened.search.config, tmp_path)
     known = opened.with_images(data)
     assert (known.work.num_images, known.work.rungs) == (23, (23, 69, 207))
     assert replace(known, work=opened.work) == opened

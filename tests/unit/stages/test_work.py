@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.prepared import prepare_quietly
 from tests.unit.stages.conftest import OpenSearch
 from tuner.assemble import checkpoint_bytes, open_run
 from tuner.errors import DataError, SettingsError
-from tuner.images import build_loader, prepare_images
+from tuner.images import build_loader
 from tuner.settings.config import Config, flatten
 from tuner.stages.work import count_images, largest_step, plan_work
 
@@ -34,13 +35,7 @@ def test_a_folder_is_counted_as_it_will_be_prepared(
 ) -> None:
     overrides = ("data.source=folder", f"data.root={image_folder}", f"data.limit={limit}")
     search = search_of(*overrides)
-    data = prepare_images(
-        search.config,
-        search.cache_root,
-        report_path=tmp_path / "dataset.json",
-        num_processes=1,
-        progress=lambda done, total: None,
-    )
+    data = prepare_quietly(search.config, search.cache_root, tmp_path)
     prepared = (len(data.train), len(data.validation), len(data.train.classes))
     assert count_images(search) == prepared
 
@@ -49,13 +44,7 @@ def test_labelled_images_are_counted_as_they_will_be_prepared(
     search_of: OpenSearch, csv_dataset: Path, tmp_path: Path
 ) -> None:
     search = search_of("data.source=csv", f"data.root={csv_dataset}", "data.limit=15")
-    data = prepare_images(
-        search.config,
-        search.cache_root,
-        report_path=tmp_path / "dataset.json",
-        num_processes=1,
-        progress=lambda done, total: None,
-    )
+    data = prepare_quietly(search.config, search.cache_root, tmp_path)
     assert (len(data.train), len(data.validation), len(data.train.classes)) == (15, 12, 3)
     assert count_images(search) == (15, 12, 3)
 
@@ -160,13 +149,7 @@ def test_a_checkpoint_has_at_most_the_size_that_is_planned_and_about_that(
             "optim.momentum": 0.0 if without else 0.9,
         }
     )
-    data = prepare_images(
-        config,
-        tmp_path,
-        report_path=tmp_path / "dataset.json",
-        num_processes=1,
-        progress=lambda done, total: None,
-    )
+    data = prepare_quietly(config, tmp_path)
     with closing(build_loader(config, data, tmp_path)) as loader:
         run = open_run(config, data, loader, tmp_path / "run", on_damaged=pytest.fail)
         with closing(run.results(run.total_samples)) as results:
