@@ -15,7 +15,7 @@ from torch import nn
 
 from tuner.data.augment import Augment
 from tuner.data.prepare import PreparedData
-from tuner.images import ClosableSource
+from tuner.reading import ClosableSource
 from tuner.settings.config import Config
 from tuner.settings.sections import OptimConfig
 from tuner.training.checkpoint import CheckpointFolder

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from tuner.assemble import build_recipe, build_state
 from tuner.data.prepare import PreparedData, load_prepared
-from tuner.images import ClosableSource
 from tuner.planning.throughput import IMAGES_FROM
+from tuner.reading import ClosableSource
 from tuner.settings.config import Config
 from tuner.training.feed import BatchSource
 from tuner.training.ghost_norm import ghost_size

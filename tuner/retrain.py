@@ -171,9 +171,10 @@ def open_training(task: Task) -> "TrainingRun":
 
     from tuner.assemble import open_run, short_step_notes
     from tuner.data.prepare import write_dataset_record
-    from tuner.images import build_loader, decode_images, prepare_images
+    from tuner.images import prepare_images
     from tuner.planning.decoded import device_cache_bytes
     from tuner.planning.machine import look
+    from tuner.reading import build_loader, decode_images
     from tuner.reporting.terminal import counting, say
     from tuner.stages.networks import write_fitted
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tuner.assemble import open_run
 from tuner.data.prepare import PreparedData, load_prepared
-from tuner.images import ClosableSource, build_loader
+from tuner.reading import ClosableSource, build_loader
 from tuner.settings.config import Config
 from tuner.training.feed import BatchSource
 

@@ -27,9 +27,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from tuner.assemble import build_recipe, build_state, open_run
 from tuner.data.prepare import PreparedData
-from tuner.images import ClosableSource, build_loader, decode_images, prepare_images
+from tuner.images import prepare_images
 from tuner.planning.environment import git_commit, processor, versions
 from tuner.probe import HeldBatches
+from tuner.reading import ClosableSource, build_loader, decode_images
 from tuner.settings.config import Config
 from tuner.settings.load import load_space
 from tuner.training.feed import BatchSource

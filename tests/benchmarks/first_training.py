@@ -23,8 +23,9 @@ from torchvision import datasets, transforms
 
 from tuner.assemble import TrainingRun, open_run
 from tuner.data.augment import MEAN, STD
-from tuner.images import build_loader, prepare_images
+from tuner.images import prepare_images
 from tuner.planning.environment import git_commit, processor, versions
+from tuner.reading import build_loader
 from tuner.settings.load import load_space
 from tuner.training.ghost_norm import GhostBatchNorm2d
 from tuner.training.models import build_model

@@ -12,8 +12,9 @@ from pathlib import Path
 import torch
 
 from tuner.assemble import open_run
-from tuner.images import build_loader, prepare_images
+from tuner.images import prepare_images
 from tuner.planning.environment import git_commit, processor, versions
+from tuner.reading import build_loader
 from tuner.settings.load import load_space
 
 SETTINGS = {

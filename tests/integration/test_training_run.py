@@ -15,7 +15,7 @@ from tests.prepared import prepare_quietly
 from tuner import trial
 from tuner.assemble import open_run
 from tuner.errors import CheckpointError
-from tuner.images import build_loader, decode_images
+from tuner.reading import build_loader, decode_images
 from tuner.settings.config import Config
 from tuner.settings.load import load_space
 from tuner.trial import TrialContext, run_job

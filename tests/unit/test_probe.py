@@ -15,9 +15,9 @@ from tuner import probe
 from tuner.assemble import build_state
 from tuner.data.worker import read_image
 from tuner.errors import DataError
-from tuner.images import ClosableSource, build_loader
 from tuner.planning.throughput import IMAGES_FROM
 from tuner.probe import measure_speed
+from tuner.reading import ClosableSource, build_loader
 from tuner.settings.config import Config
 from tuner.training.state import TrainState
 from tuner.trial import TrialContext

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from tuner.assemble import short_step_notes
 from tuner.data.prepare import PreparedData
-from tuner.images import decode_images, prepare_images
+from tuner.images import prepare_images
+from tuner.reading import decode_images
 from tuner.reporting.terminal import counting, say_under
 from tuner.stages.course import Course
 from tuner.stages.disk import look_at_disk

@@ -11,7 +11,7 @@ from tests.prepared import prepare_quietly
 from tests.unit.stages.conftest import OpenSearch
 from tuner.assemble import checkpoint_bytes, open_run
 from tuner.errors import DataError, SettingsError
-from tuner.images import build_loader
+from tuner.reading import build_loader
 from tuner.settings.config import Config, flatten
 from tuner.stages.work import count_images, largest_step, plan_work
 

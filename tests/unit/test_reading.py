@@ -18,7 +18,7 @@ from tuner.data.decode import DECODERS
 from tuner.data.loader import Loader
 from tuner.data.prepare import PreparedData
 from tuner.errors import DataError, RunError
-from tuner.images import (
+from tuner.reading import (
     Decoding,
     build_loader,
     decode_images,
@@ -245,7 +245,7 @@ class Card:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, is_full: bool = False) -> None:
         self._is_full = is_full
         monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-        monkeypatch.setattr("tuner.images.DeviceLoader", self.keep)
+        monkeypatch.setattr("tuner.reading.DeviceLoader", self.keep)
 
     def keep(self, images: DecodedImages, first_rows: dict[str, int], device: Any) -> DeviceLoader:
         if self._is_full:
