@@ -31,6 +31,7 @@ from tuner.training.weights import WeightsFit, load_weights
 
 # Of a tensor or a report beside its numbers; at most 420 in models of 10 to 727 tensors, 2026-12.
 ENTRY_BYTES = 512
+PREDICTION_BYTES = 4
 CHECKPOINT_EVERY_S = 60.0  # a kill in a long epoch costs at most this much work
 
 
@@ -184,8 +185,13 @@ def check_model(config: Config, num_classes: int) -> WeightsFit | None:
     return fit
 
 
-def checkpoint_bytes(config: Config, num_classes: int) -> int:
+def checkpoint_bytes(config: Config, num_classes: int, num_validation: int) -> int:
     """Returns what a checkpoint has at most; the model is built once, on the CPU.
+
+    Args:
+        config: All settings.
+        num_classes: Outputs of the model.
+        num_validation: Images whose predictions it holds.
 
     Raises:
         SettingsError: There is no such model, or it cannot take such images.
@@ -194,8 +200,9 @@ def checkpoint_bytes(config: Config, num_classes: int) -> int:
     state = list(net.state_dict().values())
     copies = list(net.parameters()) * (weight_copies(config.optim) - 1)
     num_reports = ceil(config.train.epochs / config.report_epochs)
-    num_entries = len(state) + len(copies) + num_reports
-    return sum(each.nbytes for each in (*state, *copies)) + ENTRY_BYTES * num_entries
+    num_entries = len(state) + len(copies) + num_reports + 1
+    num_bytes = sum(each.nbytes for each in (*state, *copies)) + PREDICTION_BYTES * num_validation
+    return num_bytes + ENTRY_BYTES * num_entries
 
 
 def weight_copies(optim: OptimConfig) -> int:

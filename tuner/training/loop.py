@@ -15,6 +15,7 @@ from tuner.data.augment import augment_batch, evaluation_batch, to_device
 from tuner.data.index import ImageIndex
 from tuner.errors import CheckpointError
 from tuner.files import is_disk_error
+from tuner.training.confusion import balanced_top1
 from tuner.training.evaluate import evaluate
 from tuner.training.feed import BatchSource, device_batches
 from tuner.training.memory import forget_peak, has_margin, keep_freed_memory
@@ -195,6 +196,7 @@ def _report(
     if not math.isfinite(found.loss_sum):
         message = f"validation loss is {found.loss_sum} after {state.samples_seen} images"
         return build_result(state, recipe, len(train), reason="diverged", message=message)
+    state.predictions = found.predictions
     return build_result(
         state,
         recipe,
@@ -205,6 +207,7 @@ def _report(
         validation_loss=found.loss_sum / found.num_evaluated,
         top1=found.num_correct_top1 / found.num_evaluated,
         top5=found.num_correct_top5 / found.num_evaluated,
+        balanced_top1=balanced_top1(validation.labels, found.predictions.numpy()),
         num_correct=found.num_correct_top1,
         num_evaluated=found.num_evaluated,
     )

@@ -44,6 +44,7 @@ class TrainState:
     samples_seen: int = 0
     optimizer_steps: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)  # reports, as plain values
+    predictions: Tensor | None = None  # the last report's, int32 (validation images,), on the CPU
 
     def to_plain(self) -> dict[str, Any]:
         """Return everything needed to go on, as plain values and the live tensors themselves."""
@@ -59,6 +60,7 @@ class TrainState:
             "samples_seen": self.samples_seen,
             "optimizer_steps": self.optimizer_steps,
             "history": self.history,
+            "predictions": self.predictions,
         }
 
     def restore(self, plain: Mapping[str, Any]) -> None:
@@ -78,6 +80,7 @@ class TrainState:
         self.samples_seen = plain["samples_seen"]
         self.optimizer_steps = plain["optimizer_steps"]
         self.history = list(plain["history"])
+        self.predictions = plain.get("predictions")  # came with a later version
 
 
 def start_state(
