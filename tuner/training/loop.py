@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from functools import partial
+from itertools import tee
 
 import numpy as np
 import torch
@@ -55,10 +56,7 @@ def fit(
     state.model.train()
     set_up_device(state.device)
     end = next_report(until_samples - 1, recipe, len(train))
-    plan = partial(plan_steps, state.samples_seen, end, train.keys, recipe)
-    requests = (step.positions for step in plan())
-    with closing(device_batches(loader, train.split, requests, state.device)) as batches:
-        feed = zip(plan(), batches, strict=False)  # the reader may run ahead of the training
+    with closing(_feed(state, loader, train, recipe, end)) as feed:
         while state.samples_seen < end:
             try:
                 _train_to_report(state, feed, train, recipe, save, checkpoint_every_s)
@@ -77,6 +75,25 @@ def fit(
             yield result
             if result.reason is not None:
                 return
+
+
+def _feed(
+    state: TrainState, loader: BatchSource, train: ImageIndex, recipe: Recipe, end: int
+) -> Generator[tuple[PlannedStep, Tensor], None, None]:
+    """Yield the steps to the first at or past `end`, each with its images.
+
+    Images are read ahead of the training; where it mines, to the end of the epoch, whose losses
+    have to be known before the next is planned.
+    """
+    while state.samples_seen < end:
+        if state.mining is None:
+            plan = plan_steps(state.samples_seen, end, train.keys, recipe)
+        else:
+            plan = state.mining.steps(state.samples_seen, end, train, recipe)
+        read, trained = tee(plan)
+        requests = (step.positions for step in read)
+        with closing(device_batches(loader, train.split, requests, state.device)) as batches:
+            yield from zip(trained, batches, strict=False)  # what is read ends with the plan
 
 
 def _train_to_report(
@@ -139,6 +156,8 @@ def take_step(
     state.asks_for_room &= not is_whole
     # A loss that is no number stays in the sum: it is the flag of a diverged run.
     state.sums.totals += torch.stack([outcome.losses.sum(dtype=torch.float64), outcome.num_correct])
+    if state.mining is not None:
+        state.mining.note(step.positions, outcome.cross_entropy)
     state.sums.num_images += num_images
     state.micro_batch_size = outcome.micro_batch_size
     state.samples_seen += num_images

@@ -12,6 +12,7 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from tuner.training.ghost_norm import ghost_size
+from tuner.training.mining import MiningState
 from tuner.training.step import micro_batch_size
 
 
@@ -40,6 +41,7 @@ class TrainState:
     autocast_dtype: torch.dtype | None
     micro_batch_size: int  # images of one slice; halved where memory ran out
     sums: RunningSums
+    mining: MiningState | None = None  # where it comes back to hard images
     asks_for_room: bool = True  # whether the next whole step halves slices that leave none free
     samples_seen: int = 0
     optimizer_steps: int = 0
@@ -59,6 +61,7 @@ class TrainState:
             "samples_seen": self.samples_seen,
             "optimizer_steps": self.optimizer_steps,
             "history": self.history,
+            "mining": self.mining and self.mining.to_plain(),
         }
 
     def restore(self, plain: Mapping[str, Any]) -> None:
@@ -78,6 +81,8 @@ class TrainState:
         self.samples_seen = plain["samples_seen"]
         self.optimizer_steps = plain["optimizer_steps"]
         self.history = list(plain["history"])
+        if self.mining is not None:
+            self.mining.restore(plain["mining"])
 
 
 def start_state(

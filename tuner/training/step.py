@@ -24,6 +24,7 @@ class StepOutcome:
     """What a step leaves on the device; nothing here has been waited for."""
 
     losses: Tensor  # (n,) float, per image, with label smoothing
+    cross_entropy: Tensor  # (n,) float, per image, without
     num_correct: Tensor  # () int64
     micro_batch_size: int  # smaller than asked where memory ran out
 
@@ -115,13 +116,13 @@ def _gradients(
     seed: int,
     autocast_dtype: torch.dtype | None,
     label_smoothing: float,
-) -> tuple[Tensor, Tensor] | None:
-    """Return losses and number correct with the gradients in place; None: memory ran out.
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Return both losses and number correct, the gradients in place; None: memory ran out.
 
     The caller retries after this frame is gone: an exception being handled keeps every tensor
     of the failed slice alive (pytorch#27600).
     """
-    losses, correct = [], []
+    losses, plain, correct = [], [], []
     dropouts, first = keyed_dropouts(model), 0
     try:
         for targets in labels.split(sizes):
@@ -138,12 +139,15 @@ def _gradients(
             )
             scaler.scale(loss.sum() / len(labels)).backward()
             losses.append(loss.detach())
+            if label_smoothing:  # under which a sure and right answer costs, too
+                loss = F.cross_entropy(logits.detach(), targets, reduction="none")
+            plain.append(loss.detach())
             correct.append((logits.detach().argmax(1) == targets).sum())
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
         return None
-    return torch.cat(losses), torch.stack(correct).sum()
+    return torch.cat(losses), torch.cat(plain), torch.stack(correct).sum()
 
 
 def _smaller(micro_batch_size: int, num_images: int, group_size: int) -> int:
