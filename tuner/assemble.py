@@ -187,6 +187,7 @@ def build_recipe(config: Config, num_images: int) -> Recipe:
             rotate90=config.augment.rotate90,
             image_size_px=config.data.image_size,
         ),
+        ema_decay=config.train.ema_decay,
         mining=build_mining(config.mining),
     )
 
@@ -235,6 +236,8 @@ def checkpoint_bytes(config: Config, num_classes: int, num_images: int) -> int:
     net = build_net(config, num_classes)
     state = list(net.state_dict().values())
     copies = list(net.parameters()) * (weight_copies(config.optim) - 1)
+    if config.train.ema_decay is not None:
+        copies += state
     num_reports = ceil(config.train.epochs / config.report_epochs)
     num_entries = len(state) + len(copies) + num_reports
     mining_bytes = MINING_BYTES * num_images if config.mining.ratio else 0
@@ -297,4 +300,5 @@ def build_state(config: Config, num_classes: int, device: torch.device | None = 
         batch_size=config.train.batch_size,
         accumulate_steps=config.train.accumulate_steps,
         seed=config.train.seed,
+        is_averaged=config.train.ema_decay is not None,
     )

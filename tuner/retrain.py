@@ -307,6 +307,7 @@ def write_metrics(run: "TrainingRun", task: Task) -> None:
 def hand_over(run: "TrainingRun", task: Task) -> None:
     """Writes the model folder and `summary.json` from the best report's checkpoint."""
     from tuner.handover import describe_hard_images, describe_winner, write_model_folder
+    from tuner.training.state import trained_weights
 
     write_metrics(run, task)
     best = run.best
@@ -323,7 +324,7 @@ def hand_over(run: "TrainingRun", task: Task) -> None:
     )
     checkpoint = run.checkpoints.load(best["samples_seen"])
     mining_labels = describe_hard_images(checkpoint, run.data.train, task.config)
-    write_model_folder(task.output, checkpoint["model"], winner, task.config, mining_labels)
+    write_model_folder(task.output, trained_weights(checkpoint), winner, task.config, mining_labels)
     history = run.state.history
     cost = {
         "images": run.state.samples_seen,

@@ -1,8 +1,10 @@
-"""A run that mines leaves its hard images behind, and the next one may begin with them."""
+"""Runs that mine and average: what they hand over, and how the next one goes on from it."""
 
 import csv
 import json
 from pathlib import Path
+
+import torch
 
 from tests.integration.conftest import Told, errors
 from tuner.settings.text import read_yaml
@@ -42,6 +44,19 @@ def test_hard_images_are_handed_over_and_read_by_the_next_run(told: Told, here: 
     lost = f"{here}/second: holds another run (the images are others); "
     assert told.retrain(*SETTINGS, *more, "output=second") == errors(
         f"{lost}use another output=… or remove that folder"
+    )
+
+
+def test_the_average_that_was_judged_is_handed_over(told: Told, here: Path) -> None:
+    assert told.retrain(*SETTINGS, "train.ema_decay=0.7", "output=averaged")[0] == 0
+    result = read_yaml(here / "averaged/best.yaml")["result"]
+    assert told.run("predict", "model=averaged", "images=images/val", "to=all.csv")[0] == 0
+    right = [row["label"] == row["prediction"] for row in rows(here / "all.csv")]
+    assert (sum(right), len(right)) == (result["num_correct"], result["num_evaluated"])
+    checkpoints = sorted((here / "averaged/checkpoints").glob("*.pt"))
+    kept = torch.load(checkpoints[-1])
+    assert any(
+        not torch.equal(kept["average"][name], kept["model"][name]) for name in kept["model"]
     )
 
 

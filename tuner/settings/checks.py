@@ -17,7 +17,6 @@ from tuner.settings.wording import allowed, is_text, listed, shown
 LATER_KEYS = {
     "data.test_root": "a test split scored once",
     "data.use": "the hand-over on all images",
-    "train.ema_decay": "averaged weights",
     "mining.score": "mining by other scores",
     "mining.noise_guard": "suspect labels",
     "search.patience": "the search's own ends",

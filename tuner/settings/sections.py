@@ -177,6 +177,11 @@ class TrainConfig(Section):
     clip_norm: Positive | None = Field(
         default=None, description="largest gradient norm; null is no limit"
     )
+    ema_decay: Annotated[float, Gt(0), Lt(1)] | None = Field(
+        default=None,
+        description="share that a running average of the weights keeps at each step, less in the "
+        "first ones; the average is what is evaluated and handed over; null is none",
+    )
     seed: Seed = Field(default=0, description="seed of weights, order and augmentation")
 
 

@@ -24,6 +24,7 @@ from tuner.stages.tables import write_confirm_table, write_leaderboard
 from tuner.study.confirmed import Confirmed, confirmed, describe_confirmed
 from tuner.study.record import SEED_KEY, Record, Report, TrialRecord
 from tuner.training.checkpoint import CheckpointFolder
+from tuner.training.state import trained_weights
 from tuner.trial import checkpoint_folder
 
 
@@ -148,7 +149,7 @@ def write_winner(
     config = search.config.with_overrides(winner.run.settings)
     mining_labels = describe_hard_images(checkpoint, data.train, config)
     write_model_folder(
-        search.folder / "best", checkpoint["model"], described, config, mining_labels
+        search.folder / "best", trained_weights(checkpoint), described, config, mining_labels
     )
     write_best_yaml(best_yaml, described)
 

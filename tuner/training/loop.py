@@ -16,6 +16,7 @@ from tuner.data.augment import augment_batch, evaluation_batch, to_device
 from tuner.data.index import ImageIndex
 from tuner.errors import CheckpointError
 from tuner.files import is_disk_error
+from tuner.training.average import update_average
 from tuner.training.evaluate import evaluate
 from tuner.training.feed import BatchSource, device_batches
 from tuner.training.memory import forget_peak, has_margin, keep_freed_memory
@@ -132,7 +133,7 @@ def take_step(
     is_whole = num_images == min(recipe.batch_size, len(train))  # no short last one of an epoch
     # The middle of the step: neither the first step nor the last has a learning rate of 0.
     lr = learning_rate(
-        state.samples_seen + num_images / 2,
+        state.samples_seen - state.samples_skipped + num_images / 2,
         total_samples=recipe.epochs * len(train),
         peak_lr=recipe.peak_lr,
         schedule=recipe.schedule,
@@ -161,7 +162,15 @@ def take_step(
     state.sums.num_images += num_images
     state.micro_batch_size = outcome.micro_batch_size
     state.samples_seen += num_images
+    if outcome.is_skipped:
+        state.samples_skipped += num_images
+        return
     state.optimizer_steps += 1
+    if state.average is not None:
+        assert recipe.ema_decay is not None
+        update_average(
+            state.average, state.model, decay=recipe.ema_decay, num_steps=state.optimizer_steps
+        )
 
 
 def _first_room(state: TrainState) -> Callable[[], bool] | None:
@@ -206,7 +215,7 @@ def _report(
         message = f"training loss is {loss_sum} after {state.samples_seen} images"
         return build_result(state, recipe, len(train), reason="diverged", message=message)
     found = evaluate(
-        state.model,
+        state.model if state.average is None else state.average,
         _evaluation_batches(loader, validation, recipe, state),
         device=state.device,
         autocast_dtype=state.autocast_dtype,

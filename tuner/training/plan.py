@@ -25,6 +25,7 @@ class Recipe:
     clip_norm: float | None
     seed: int
     augment: Augment
+    ema_decay: float | None = None
     mining: Mining | None = None
 
 

@@ -54,7 +54,9 @@ class Ended:
         record.end(number, "complete")
         weights = {"weight": torch.full((2,), score)}
         folder = self.course.search.folder / place / f"{number:04d}"
-        CheckpointFolder(folder, pytest.fail).save({"model": weights, "mining": None}, 100)
+        CheckpointFolder(folder, pytest.fail).save(
+            {"model": weights, "average": None, "mining": None}, 100
+        )
 
     def confirm(self, trial: int, *scores: float | None) -> None:
         """Add a confirm run of the trial for each score, on the seeds 1, 2 …"""

@@ -134,6 +134,7 @@ def test_a_model_that_is_not_there_is_told(search_of: OpenSearch) -> None:
         ("lenet", "adamw"),
         ("resnet8_s2", "sgd"),
         ("resnet8_s2", "sgd with mining"),
+        ("resnet8_s2", "sgd with an average"),
     ],
 )
 def test_a_checkpoint_has_at_most_the_size_that_is_planned_and_about_that(
@@ -149,6 +150,7 @@ def test_a_checkpoint_has_at_most_the_size_that_is_planned_and_about_that(
             "train.epochs": 1,
             "optim.name": name,
             "optim.momentum": 0.0 if "without momentum" in changed else 0.9,
+            "train.ema_decay": 0.9 if "with an average" in changed else None,
             "mining.ratio": 2 if "with mining" in changed else 0,
         }
     )
