@@ -172,7 +172,7 @@ def open_training(task: Task) -> "TrainingRun":
     """
     import torch
 
-    from tuner.assemble import open_run, short_step_notes
+    from tuner.assemble import mining_notes, open_run, short_step_notes
     from tuner.data.prepare import write_dataset_record
     from tuner.images import prepare_images
     from tuner.planning.decoded import device_cache_bytes
@@ -193,7 +193,12 @@ def open_training(task: Task) -> "TrainingRun":
             num_processes=num_processes,
             progress=progress,
         )
-    for note in (*data.notes, *short_step_notes(task.config.train.batch_size, len(data.train))):
+    ratio, is_told = task.config.mining.ratio, data.first_hard is not None
+    for note in (
+        *data.notes,
+        *short_step_notes(task.config.train.batch_size, len(data.train)),
+        *mining_notes(task.config, ratio, is_told=is_told),
+    ):
         say(note)
     fitted = look_at_model(task, len(data.train.classes))
     claim_output(task, data.fingerprint)
@@ -308,7 +313,13 @@ def hand_over(run: "TrainingRun", task: Task) -> Mapping[str, Any] | None:
     Returns:
         What that report found of each class; None where an older version trained to it.
     """
-    from tuner.handover import describe_evaluation, describe_winner, write_model_folder
+    from tuner.handover import (
+        describe_evaluation,
+        describe_hard_images,
+        describe_winner,
+        write_model_folder,
+    )
+    from tuner.training.state import trained_weights
 
     write_metrics(run, task)
     best = run.best
@@ -324,7 +335,8 @@ def hand_over(run: "TrainingRun", task: Task) -> Mapping[str, Any] | None:
         weights_sha256=task.weights_sha256,
     )
     checkpoint = run.checkpoints.load(best["samples_seen"])
-    write_model_folder(task.output, checkpoint["model"], winner, task.config)
+    mining_labels = describe_hard_images(checkpoint, run.data.train, task.config)
+    write_model_folder(task.output, trained_weights(checkpoint), winner, task.config, mining_labels)
     evaluation = describe_evaluation(checkpoint, run.data.validation)
     history = run.state.history
     cost = {

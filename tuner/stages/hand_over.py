@@ -9,6 +9,7 @@ from tuner.data.prepare import PreparedData
 from tuner.errors import CheckpointError
 from tuner.handover import (
     describe_evaluation,
+    describe_hard_images,
     describe_winner,
     forget_weights,
     is_handed_over,
@@ -24,6 +25,7 @@ from tuner.stages.tables import write_confirm_table, write_leaderboard
 from tuner.study.confirmed import Confirmed, confirmed, describe_confirmed
 from tuner.study.record import SEED_KEY, Record, Report, TrialRecord
 from tuner.training.checkpoint import CheckpointFolder
+from tuner.training.state import trained_weights
 from tuner.trial import checkpoint_folder
 
 
@@ -69,7 +71,7 @@ def hand_over(course: Course, data: PreparedData, record: Record, runs: Record |
     if runs and not ranking:
         say_under("confirm", "no run is complete: the best trial of the search is handed over")
     winner = choose(search, data, record, find_winners(search, record, runs, ranking))
-    checkpoint = write_winner(search, winner, describe(search, data, record, winner))
+    checkpoint = write_winner(search, data, winner, describe(search, data, record, winner))
     return replace(winner, evaluation=describe_evaluation(checkpoint, data.validation))
 
 
@@ -135,7 +137,7 @@ def describe(search: Search, data: PreparedData, record: Record, winner: Winner)
 
 
 def write_winner(
-    search: Search, winner: Winner, described: Mapping[str, Any]
+    search: Search, data: PreparedData, winner: Winner, described: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """Writes `best.yaml` and `best/`, unless they hold this winner already.
 
@@ -154,7 +156,10 @@ def write_winner(
         raise CheckpointError(f"{error}; train it again: {retrain_command(search)}") from error
     if not is_there:
         config = search.config.with_overrides(winner.run.settings)
-        write_model_folder(search.folder / "best", checkpoint["model"], described, config)
+        mining_labels = describe_hard_images(checkpoint, data.train, config)
+        write_model_folder(
+            search.folder / "best", trained_weights(checkpoint), described, config, mining_labels
+        )
         write_best_yaml(best_yaml, described)
     return checkpoint
 
