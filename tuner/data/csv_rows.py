@@ -1,10 +1,11 @@
 """The `csv` form of labels: a column of file names and one of labels, each cell a text."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
-from tuner.data.label_text import Problems, Row, check_row, numbered_lines, shown
+from tuner.data.label_text import Line, Problems, Row, shown
 from tuner.data.listing import is_image_name
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
@@ -23,33 +24,71 @@ Cells = Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Columns:
+class Columns:
     """Which cell of a line is what, and whether the first line only says so."""
 
     name: int
-    label: int
+    label: int | None
     has_header: bool
 
 
-def csv_rows(text: str, problems: Problems) -> list[Row]:
-    """Return the rows of a text; what is wrong with others goes to `problems`.
+def find_columns(records: Iterator[Cells]) -> Columns | None:
+    """Return where names and labels stand; None where nothing tells where the names do.
+
+    The first line is a header where it names both columns, or one of two, and no image. A single
+    column has names.
+    """
+    first = next(records, ("", ""))
+    is_pair = len(first) == 2
+    without_header = Columns(0, 1 if is_pair else None, has_header=False)
+    words = ["_".join(cell.casefold().split()) for cell in first]
+    name, label = (_first_of(known, words) for known in (NAME_WORDS, LABEL_WORDS))
+    if is_pair and name is None and label is not None:
+        name = 1 - label
+    if is_pair and label is None and name is not None:
+        label = 1 - name
+    if name is None or any(map(is_image_name, first)):
+        return without_header if len(first) <= 2 else None
+    # Of a pair it may be a class of that name; more columns mean nothing without a header.
+    if is_pair and label is not None and any(cells[label] == first[label] for cells in records):
+        return without_header
+    return Columns(name, label, has_header=True)
+
+
+def find_both_columns(records: Iterator[Cells]) -> Columns | None:
+    """Return what `find_columns` does; None, too, where there are no labels."""
+    columns = find_columns(records)
+    return columns if columns and columns.label is not None else None
+
+
+def csv_rows(
+    lines: Iterable[Line],
+    problems: Problems,
+    find: Callable[[Iterator[Cells]], Columns | None] = find_both_columns,
+) -> Iterator[Row]:
+    """Yield the rows of lines, the label empty where there is none.
 
     A row is one line: nothing that is wrong with one can shift the others. The separator (comma,
-    semicolon or tab) is the one that fits most lines. The first line is a header where it names
-    both columns, or one of two, and no image.
+    semicolon or tab) is the one that fits most lines.
+
+    Args:
+        lines: Gone through three times, and never held.
+        problems: Where what is wrong goes.
+        find: Says what is in which column; None refuses them all.
     """
-    lines = numbered_lines(text)
-    separator = _find_separator([line for _, line in lines[:NUM_SNIFFED]])
+    separator = _find_separator([line for _, line in islice(lines, NUM_SNIFFED)])
+    records = _records(lines, separator, Problems(""))  # what is wrong is told with the rows
+    columns = find(cells for _, cells in records)
     records = _records(lines, separator, problems)
-    if not records:
-        return []
-    columns = _find_columns(records)
     if columns is None:
-        _refuse_columns(*records[0], problems)
-        return []
-    records = records[columns.has_header :]
-    rows = [Row(line, cells[columns.name], cells[columns.label].strip()) for line, cells in records]
-    return [row for row in rows if check_row(row, problems)]
+        first = next(records)
+        for _ in records:
+            continue  # whatever else is wrong is told before
+        _refuse_columns(*first, problems)
+        return
+    for line, cells in islice(records, columns.has_header, None):
+        label = "" if columns.label is None else cells[columns.label].strip()
+        yield Row(line, cells[columns.name], label)
 
 
 def _find_separator(lines: Sequence[str]) -> str:
@@ -72,46 +111,30 @@ def _cells(line: str, separator: str) -> Cells | None:
 
 
 def _records(
-    lines: Sequence[tuple[int, str]], separator: str, problems: Problems
-) -> list[tuple[int, Cells]]:
-    """Return the lines cut into cells, as many as the first has."""
-    records: list[tuple[int, Cells]] = []
+    lines: Iterable[Line], separator: str, problems: Problems
+) -> Iterator[tuple[int, Cells]]:
+    """Yield the lines cut into cells, as many as the first has."""
+    first_line, num_cells = 0, 0
     for number, line in lines:
         cells = _cells(line, separator)
-        first_line, first = records[0] if records else (number, cells)
-        if cells is None or first is None:
+        if cells is None:
             problems.add(
                 number,
                 "with a quote that is open or misplaced",
                 'a quote is open or misplaced; begin and end the cell with ", double those within',
             )
-        elif len(cells) != len(first):
+            continue
+        if not first_line:
+            first_line, num_cells = number, len(cells)
+        if len(cells) == num_cells:
+            yield number, cells
+        else:
             problems.add(
                 number,
                 "with more or fewer cells",
-                f"the number of cells is {len(cells)}, in line {first_line} it is {len(first)}; "
+                f"the number of cells is {len(cells)}, in line {first_line} it is {num_cells}; "
                 f"quote cells that hold a {SEPARATORS[separator]}",
             )
-        else:
-            records.append((number, cells))
-    return records
-
-
-def _find_columns(records: Sequence[tuple[int, Cells]]) -> _Columns | None:
-    """Return where names and labels stand; None where nothing tells."""
-    (_, first), *others = records
-    without_header = _Columns(0, 1, has_header=False) if len(first) == 2 else None
-    words = ["_".join(cell.casefold().split()) for cell in first]
-    name, label = (_first_of(known, words) for known in (NAME_WORDS, LABEL_WORDS))
-    if len(first) == 2 and name is None and label is not None:
-        name = 1 - label
-    if len(first) == 2 and label is None and name is not None:
-        label = 1 - name
-    if name is None or label is None or any(map(is_image_name, first)):
-        return without_header
-    if any(cells[label] == first[label] for _, cells in others):  # a class of that name
-        return without_header
-    return _Columns(name, label, has_header=True)
 
 
 def _first_of(known: Sequence[str], words: Sequence[str]) -> int | None:

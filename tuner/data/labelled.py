@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.data.csv_rows import csv_rows
-from tuner.data.label_text import Problems, ReadRows, Row, read_text, shown
+from tuner.data.label_text import (
+    LabelFile,
+    Problems,
+    ReadRows,
+    Row,
+    has_label,
+    has_name,
+    is_clean,
+    shown,
+)
 from tuner.data.list_rows import list_rows
 from tuner.data.listing import (
     VALIDATION_NAMES,
@@ -180,11 +189,12 @@ def read_labelled(
         return Labelled(told, problems=[line])
     problems = Problems(told)
     try:
-        rows = read_rows(read_text(path, told), problems)
+        rows = [*read_rows(LabelFile(path, told), problems)]
     except DataError as error:
         return Labelled(told, problems=list(error.problems))
     labelled, finder = Labelled(told), _Finder(root, folders)
-    for row in rows:
+    checks = (has_name, has_label, is_clean)
+    for row in [row for row in rows if all(check(row, problems) for check in checks)]:
         _take(labelled, row, finder, problems, may_lack_images)
     labelled.problems = problems.lines()
     return labelled

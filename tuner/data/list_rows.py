@@ -1,29 +1,31 @@
 """The `list` form of labels: lines of `path label`, where a path may hold blanks."""
 
-from tuner.data.label_text import Problems, Row, check_row, numbered_lines
+from collections.abc import Callable, Iterable, Iterator
+
+from tuner.data.label_text import Line, Problems, Row
 
 BLANKS = " \t"
 
 
-def list_rows(text: str, problems: Problems) -> list[Row]:
-    """Return the rows of a text; what is wrong with others goes to `problems`.
+def last_word(line: str) -> tuple[str, str]:
+    """Return name and label of a line: the label follows the last tab, or is the last word.
 
-    The label is what follows the last tab, or where there is none the last word. Blank lines and
-    those that begin with `#` are passed over.
+    Of a single word it is empty.
     """
-    rows = []
-    for number, line in numbered_lines(text):
-        line = line.strip(BLANKS)
-        if not line.startswith("#"):
-            row = _row(number, line)
-            if check_row(row, problems):
-                rows.append(row)
-    return rows
-
-
-def _row(number: int, line: str) -> Row:
     if "\t" in line:
         name, _, label = line.rpartition("\t")
-        return Row(number, name.strip(BLANKS), label.strip(BLANKS))
+        return name.strip(BLANKS), label.strip(BLANKS)
     name, _, label = line.rpartition(" ")
-    return Row(number, name.rstrip(BLANKS), label) if name else Row(number, label, "")
+    return (name.rstrip(BLANKS), label) if name else (label, "")
+
+
+def list_rows(
+    lines: Iterable[Line],
+    _: Problems,  # there is no line that cannot be cut
+    split: Callable[[str], tuple[str, str]] = last_word,
+) -> Iterator[Row]:
+    """Yield the rows of all lines but those that begin with `#`; `split` cuts name and label."""
+    for number, line in lines:
+        line = line.strip(BLANKS)
+        if not line.startswith("#"):
+            yield Row(number, *split(line))

@@ -1,8 +1,9 @@
-"""Prepares the small images of `image_folder`, whole or damaged."""
+"""Prepares the small images of `image_folder`, whole or damaged; cuts texts into lines."""
 
 from pathlib import Path
 from typing import Any
 
+from tuner.data.label_text import LINE_END, Line
 from tuner.data.prepare import PreparedData, prepare_dataset
 
 CUT = "not a readable image (Truncated File Read); "
@@ -29,3 +30,9 @@ def spoil(root: Path) -> None:
     cut.write_bytes(cut.read_bytes()[:200])
     (root / "train/class 10/0.jpg").write_bytes(b"")
     (root / "val/class 2/1.jpg").write_text("no image")
+
+
+def lines_of(text: str) -> list[Line]:
+    """Return the lines of a text as those of a label file come."""
+    lines = enumerate(LINE_END.split(text), start=1)
+    return [(number, line) for number, line in lines if line.strip(" \t")]

@@ -1,13 +1,15 @@
 """Every form of CSV that people write gives the same rows; what cannot be sure is told by line."""
 
 import codecs
+from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 
 import pytest
 
+from tests.unit.data.conftest import lines_of
 from tuner.data.csv_rows import csv_rows
-from tuner.data.label_text import Problems, Row, read_text
+from tuner.data.label_text import LabelFile, Line, Problems, Row, has_label, has_name, is_clean
 from tuner.errors import DataError
 
 WANTED = [("001.jpg", "007"), ("b 2.jpg", "it's é"), ("c,;3.jpg", "1.0")]
@@ -20,9 +22,18 @@ ENCODINGS = {
 }
 
 
-def read(text: str) -> tuple[list[Row], list[str]]:
+def rows_of(lines: Iterable[Line]) -> tuple[list[Row], list[str]]:
     problems = Problems("t.csv")
-    return csv_rows(text, problems), problems.lines()
+    rows = [
+        row
+        for row in csv_rows(lines, problems)
+        if all(check(row, problems) for check in (has_name, has_label, is_clean))
+    ]
+    return rows, problems.lines()
+
+
+def read(text: str) -> tuple[list[Row], list[str]]:
+    return rows_of(lines_of(text))
 
 
 def pairs(text: str) -> list[tuple[str, str]]:
@@ -53,7 +64,8 @@ def test_separator_header_line_ends_and_encoding_are_found_out(
     for line_end, last in product(("\n", "\r\n", "\r"), (0, 1, 3)):
         text = line_end.join(lines) + line_end * last
         path.write_bytes(mark + text.encode(name))
-        assert pairs(read_text(path, "labels.csv")) == WANTED
+        rows, problems = rows_of(LabelFile(path, "labels.csv"))
+        assert ([(row.name, row.label) for row in rows], problems) == (WANTED, [])
 
 
 @pytest.mark.parametrize("label", ["1", "9", "-1", "-100", "007", "1.0", "NA", "null", "true", "é"])
@@ -79,6 +91,10 @@ def test_a_header_says_which_column_is_which(header: str, row: str) -> None:
 @pytest.mark.parametrize("text", ["image,cat\nphoto,cat\n", "path,label\nb,label\n"])
 def test_a_first_line_whose_label_comes_again_is_no_header(text: str) -> None:
     assert len(pairs(text)) == 2
+
+
+def test_a_header_of_more_columns_is_one_though_a_class_has_its_name() -> None:
+    assert pairs("path,label,score\n1.jpg,label,1\n") == [("1.jpg", "label")]
 
 
 def test_a_first_line_that_names_an_image_is_no_header() -> None:
@@ -199,5 +215,5 @@ def test_an_empty_file_has_no_rows_and_no_mistake(text: str) -> None:
 def test_another_encoding_is_refused_by_name(tmp_path: Path, data: bytes, line: str) -> None:
     (tmp_path / "t.csv").write_bytes(data)
     with pytest.raises(DataError) as caught:
-        read_text(tmp_path / "t.csv", "t.csv")
+        list(LabelFile(tmp_path / "t.csv", "t.csv"))
     assert caught.value.problems == (line,)

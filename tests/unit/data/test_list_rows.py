@@ -2,14 +2,19 @@
 
 import pytest
 
-from tuner.data.label_text import Problems
+from tests.unit.data.conftest import lines_of
+from tuner.data.label_text import Problems, has_label, is_clean
 from tuner.data.list_rows import list_rows
 
 
 def read(text: str) -> tuple[list[tuple[int, str, str]], list[str]]:
     problems = Problems("t.txt")
-    rows = list_rows(text, problems)
-    return [(row.line, row.name, row.label) for row in rows], problems.lines()
+    rows = [
+        (row.line, row.name, row.label)
+        for row in list_rows(lines_of(text), problems)
+        if has_label(row, problems) and is_clean(row, problems)
+    ]
+    return rows, problems.lines()
 
 
 @pytest.mark.parametrize(
