@@ -1,15 +1,16 @@
 """All images of a folder, a list or a csv come in order, with the labels that are known."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
+from tuner.data import input_tables
 from tuner.data.index import load_splits
 from tuner.data.input_tables import open_inputs
 from tuner.data.inputs import Input
+from tuner.data.pool import LONGEST_PATH_BYTES
 from tuner.errors import DataError
 
 CLASSES = ("class 1", "class 2", "class 10")
@@ -121,7 +122,7 @@ def test_lines_of_a_list_are_paths_with_or_without_a_class(tmp_path: Path) -> No
         tmp_path,
         "list.txt",
         "\ufeffa/class 1.jpg class 1\r\n\r\nmy photo.JPG\r/b\u2028c.png\tclass 10\n"
-        "  plain\nx y class 2",
+        "  plain\n# x y\nx y class 2\ra 1.jpg\t class 2\nclass 1 class 10",
     )
     assert rows_of(path) == [
         ("a/class 1.jpg", 0),
@@ -129,6 +130,8 @@ def test_lines_of_a_list_are_paths_with_or_without_a_class(tmp_path: Path) -> No
         ("/b\u2028c.png", 2),
         ("plain", None),
         ("x y", 1),
+        ("a 1.jpg", 1),
+        ("class 1", 2),
     ]
     assert [each.path for each in images_of(path)][:3] == [
         f"{tmp_path}/a/class 1.jpg",
@@ -142,6 +145,7 @@ def test_lines_of_a_list_are_paths_with_or_without_a_class(tmp_path: Path) -> No
     "text",
     [
         "image,label\na b.jpg,class 1\n'007',\n",
+        "Species,File Name\nclass 1,a b.jpg\n,'007'\n",
         "label;extra;IMAGE\nclass 1;x;a b.jpg\n;y;'007'\n",
         "\ufeffpath\tclass\r\na b.jpg\tclass 1\r\n'007'\t\r\n",
         '"a b.jpg","class 1"\n\n"\'007\'",""',
@@ -151,8 +155,27 @@ def test_rows_of_a_csv_are_texts_by_their_header_or_their_place(tmp_path: Path, 
     assert rows_of(written(tmp_path, "x.csv", text)) == [("a b.jpg", 0), ("'007'", None)]
 
 
-def test_a_csv_of_paths_alone_needs_no_label(tmp_path: Path) -> None:
-    assert rows_of(written(tmp_path, "x.csv", "0.jpg\n1.jpg")) == [("0.jpg", None), ("1.jpg", None)]
+@pytest.mark.parametrize(
+    "text", ["0.jpg\n1.jpg", "Image\n0.jpg\n1.jpg", "size,path,score\n7,0.jpg,class 1\n,1.jpg,\n"]
+)
+def test_a_csv_of_paths_needs_no_labels(tmp_path: Path, text: str) -> None:
+    assert rows_of(written(tmp_path, "x.csv", text)) == [("0.jpg", None), ("1.jpg", None)]
+
+
+def test_images_may_come_again_and_lie_anywhere(tmp_path: Path) -> None:
+    path = written(tmp_path, "x.csv", "a.jpg,class 1\na.jpg,class 2\n../b.jpg,\n/c.jpg,\n")
+    assert [(each.path, each.label) for each in images_of(path)] == [
+        (f"{tmp_path}/a.jpg", 0),
+        (f"{tmp_path}/a.jpg", 1),
+        (f"{tmp_path}/../b.jpg", None),
+        ("/c.jpg", None),
+    ]
+
+
+def test_a_path_that_is_too_long_is_an_image_with_a_problem(tmp_path: Path) -> None:
+    name = "n" * 5000
+    (found,) = images_of(written(tmp_path, "x.txt", name))
+    assert found == Input(name, "", None, f"the path is longer than {LONGEST_PATH_BYTES} bytes")
 
 
 @pytest.mark.parametrize(
@@ -164,25 +187,51 @@ def test_a_csv_of_paths_alone_needs_no_label(tmp_path: Path) -> None:
             [
                 "line 2: no class of the model ('clas 2'); use one of its 3 or leave it out; "
                 "did you mean class 2?",
-                "line 3: no image is named; write one or remove the line",
-                "line 4: 1 cells, not 2; put cells with a separator into double quotes",
+                "line 3: the file name is empty; write it or remove the line",
+                "line 4: the number of cells is 1, in line 1 it is 2; quote cells that hold a "
+                "comma",
             ],
         ),
         (
             "x.csv",
             "a.jpg,class 1,3\n",
             [
-                "line 1: 3 columns and no header; name the columns in a first line (image, label)",
+                "line 1: 3 columns ('a.jpg', 'class 1', '3') and nothing says which is which; "
+                "begin the file with a header that has the columns path and label",
             ],
         ),
         (
             "x.csv",
             'a.jpg,"class 1"2\n',
-            ["line 1: not a row of a csv (',' expected after '\"'); mend it"],
+            [
+                "line 1: a quote is open or misplaced; "
+                'begin and end the cell with ", double those within'
+            ],
         ),
-        ("x.csv", b"a.jpg\n\xe9.jpg\n", ["line 2: not UTF-8 text; save the file as UTF-8"]),
-        ("x.txt", b"a.jpg\n\xe9.jpg\n", ["line 2: not UTF-8 text; save the file as UTF-8"]),
-        ("x.txt", "a.jpg".encode("utf-16"), ["line 1: not UTF-8 text; save the file as UTF-8"]),
+        (
+            "x.csv",
+            b"a.jpg,class 7\n\xe9.jpg,class 1\n",
+            [
+                "line 2: byte 0xE9 is not UTF-8 (Latin-1 or Windows-1252, it seems); "
+                "save it as UTF-8"
+            ],
+        ),
+        (
+            "x.txt",
+            "a.jpg\n".encode("utf-16-le"),
+            [
+                "line 1: a NUL character, as in UTF-16 without a byte order mark, "
+                "or the file is no text; save it as UTF-8"
+            ],
+        ),
+        (
+            "x.txt",
+            "a\vb.jpg\nc\td.jpg\n",
+            [
+                "line 1: a control character in 'a\\x0bb.jpg', ''; remove it",
+                "line 2: no class of the model ('d.jpg'); use one of its 3 or leave it out",
+            ],
+        ),
         (
             "x.txt",
             "a.jpg 7\n",
@@ -197,33 +246,28 @@ def test_wrong_lines_are_told_with_their_number(
     assert problems_of(path) == [f"{path} {problem}" for problem in problems]
 
 
-def test_a_file_that_names_nothing_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path, "x.txt", "\n\n")
-    assert problems_of(path) == [f"images: '{path}' names no image; write one on each line"]
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    content=st.binary(max_size=60)
-    | st.text('ab.jpg,;\t"\n\r class 12', max_size=60).map(str.encode)
-)
-@pytest.mark.parametrize("name", ["x.csv", "x.txt"])
-def test_any_bytes_give_images_or_lines_that_name_the_file(
-    tmp_path: Path, name: str, content: bytes
+def test_of_many_wrong_labels_the_first_are_told_and_all_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = written(tmp_path, name, content)
-    found = images_or_problems(path)
-    assert found
-    for each in found:
-        if isinstance(each, Input):
-            assert each.image
-        else:
-            assert str(path) in each
-            assert "\n" not in each
+    looked_up: list[str] = []
+
+    def look_up(name: str, known: Iterable[str]) -> str:
+        looked_up.append(name)
+        return ""
+
+    monkeypatch.setattr(input_tables, "did_you_mean", look_up)
+    path = written(tmp_path, "x.csv", "".join(f"{n}.jpg,clas {n}\n" for n in range(7)))
+    assert problems_of(path) == [
+        *(
+            f"{path} line {n + 1}: no class of the model ('clas {n}'); use one of its 3 or leave "
+            "it out"
+            for n in range(5)
+        ),
+        f"{path}: 7 lines with labels that are no class of the model; the first 5 are above",
+    ]
+    assert looked_up == [f"clas {n}" for n in range(5)]
 
 
-def images_or_problems(path: Path) -> list[Input] | tuple[str, ...]:
-    try:
-        return images_of(path)
-    except DataError as error:
-        return error.problems
+def test_a_file_that_names_nothing_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, "x.txt", "\n# a.jpg\n")
+    assert problems_of(path) == [f"images: '{path}' names no image; write one on each line"]

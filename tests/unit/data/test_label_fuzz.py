@@ -1,16 +1,18 @@
 """Any bytes as a label file: an index of pairs that stand there, or lines that say where."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tuner.data.input_tables import open_inputs
+from tuner.data.inputs import Input
 from tuner.data.labelled import list_csv, list_lines
-from tuner.data.listing import Listing
+from tuner.data.listing import Listing, is_image_name
 from tuner.errors import DataError
 
 NAMES = ("1.jpg", "2.jpg", "a b.jpg", "a,b.jpg", "a;b.jpg", 'q"uote.jpg', "é.jpg", "plain")
@@ -79,11 +81,16 @@ def says_where(name: str, problem: str) -> bool:
     return len(problem.splitlines()) == 1 and found is not None
 
 
-def written_lines(data: bytes) -> list[str]:
-    """Return the lines as written, quotes taken off; of UTF-16 where it has a mark."""
+def raw_lines(data: bytes) -> list[str]:
+    """Return the lines as written; of UTF-16 where it has a mark."""
     is_utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))
     text = data.decode("utf-16" if is_utf16 else "utf-8-sig")
-    return [line.replace('""', '"') for line in re.split("\r\n|\r|\n", text)]
+    return re.split("\r\n|\r|\n", text)
+
+
+def written_lines(data: bytes) -> list[str]:
+    """Return the lines as written, quotes taken off."""
+    return [line.replace('""', '"') for line in raw_lines(data)]
 
 
 def stands_on(line: str, name: str, label: str) -> bool:
@@ -132,3 +139,59 @@ def test_no_line_is_lost_without_a_word(root: Path, name: str, drawn: st.DataObj
     assert num_header in (0, 1)
     if num_header:
         assert re.search("path|label", rows[0])
+
+
+def asked(path: Path, classes: Sequence[str]) -> list[Input] | tuple[str, ...]:
+    """Return the images that the file names for a model to predict, or what is wrong with it."""
+    try:
+        found = open_inputs(path, classes)
+    except DataError as error:
+        return error.problems
+    images = list(found.begin())
+    assert found.num_images == len(images)
+    return images
+
+
+@given(st.data())
+@pytest.mark.parametrize("name", READERS)
+def test_any_bytes_give_images_to_predict_that_stand_there_or_lines_that_say_where(
+    root: Path, name: str, drawn: st.DataObject
+) -> None:
+    data = drawn.draw(contents(name))
+    classes = drawn.draw(st.lists(st.sampled_from(LABELS), min_size=1, unique=True))
+    (root / name).write_bytes(data)
+    images = asked(root / name, classes)
+    assert images
+    if isinstance(images, tuple):
+        nothing = f"images: '{root / name}' names no image; write one on each line"
+        assert all(each == nothing or says_where(f"{root}/{name}", each) for each in images)
+        return
+    written = [*written_lines(data), *raw_lines(data)]  # quotes may be a part of any name
+    for each in images:
+        assert each.image
+        if each.label is None:
+            assert any(each.image in line for line in written)
+        else:
+            assert any(stands_on(line, each.image, classes[each.label]) for line in written)
+
+
+@given(st.data())
+@pytest.mark.parametrize("name", READERS)
+def test_what_a_search_reads_is_predicted_as_the_same_images_with_the_same_labels(
+    root: Path, name: str, drawn: st.DataObject
+) -> None:
+    (root / name).write_bytes(drawn.draw(contents(name)))
+    listing = listed(root, name)
+    if not isinstance(listing, Listing):
+        return
+    classes = [*listing.train]
+    # Lists alone are read with the classes in mind: they may have blanks, and images no label.
+    assume(name == "labels.csv" or not any(" " in each or is_image_name(each) for each in classes))
+    images = asked(root / name, classes)
+    assert not isinstance(images, tuple), images
+    of_search = {(path, label) for label, paths in listing.train.items() for path in paths}
+    of_predict = {
+        (f"train/{each.image}", None if each.label is None else classes[each.label])
+        for each in images
+    }
+    assert of_predict == of_search
