@@ -1,6 +1,6 @@
 """`predictions.csv` and the file of features beside it, written row by row while a model runs."""
 
-import csv
+import re
 from collections.abc import Sequence
 from typing import IO
 
@@ -8,13 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 FEATURES_SUFFIX = ".features.npy"
+# With a blank before it a cell would be read without: csv.writer leaves that as it is.
+NEEDS_QUOTES = re.compile(r'[",]|^ ')
 
 
 class PredictionTable:
     """Writes `predictions.csv`, one row for each image.
 
     Args:
-        file: Open for text, with `newline=""`.
+        file: Open for text, with `newline=""`. No cell has a line break.
         classes: Names, in the order of the model's outputs.
         num_top: How many of the best classes are named.
         has_features: Whether a column says which row of the features belongs to an image.
@@ -26,7 +28,7 @@ class PredictionTable:
         self._classes = classes
         self._num_top = num_top
         self._has_features = has_features
-        self._writer = csv.writer(file, lineterminator="\n")
+        self._file = file
         best = [
             f"{what}_{place}"
             for place in range(1, num_top + 1)
@@ -59,7 +61,12 @@ class PredictionTable:
         return "" if label is None else self._classes[label]
 
     def _write(self, cells: Sequence[str], feature_row: str) -> None:
-        self._writer.writerow([*cells, feature_row] if self._has_features else cells)
+        cells = [*cells, feature_row] if self._has_features else cells
+        self._file.write(",".join(map(_quoted, cells)) + "\n")
+
+
+def _quoted(cell: str) -> str:
+    return '"' + cell.replace('"', '""') + '"' if NEEDS_QUOTES.search(cell) else cell
 
 
 class FeatureFile:

@@ -2,10 +2,15 @@
 
 import io
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tuner.data.input_tables import open_inputs
+from tuner.data.listing import CONTROL
 from tuner.reporting.predictions import FeatureFile, PredictionTable
 
 
@@ -37,3 +42,26 @@ def test_rows_name_the_best_classes_or_the_reason() -> None:
         'y.jpg,,c,0.666667,c,0.666667,"a, b",1e-09,,1\n'
         'z.jpg,"a, b",,,,,,,the file is empty (0 bytes),\n'
     )
+
+
+CLASSES = ("label", "a, b", "x;y", 'q"', "007")
+names = st.text(st.sampled_from(" ,;\"'aé.\u2028\x85#") | st.characters(codec="utf-8"), min_size=1)
+images = (names.filter(str.isprintable) | names.map(lambda name: f" {name}.jpg")).filter(
+    lambda name: not CONTROL.search(name)
+)
+
+
+@given(st.lists(st.tuples(images, st.none() | st.sampled_from(range(5))), min_size=1))
+def test_what_was_written_names_the_same_images_and_labels_again(
+    rows: list[tuple[str, int | None]],
+) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "all.csv")
+        with path.open("w", encoding="utf-8", newline="") as file:
+            table = PredictionTable(file, CLASSES, 2, has_features=True)
+            for number, (image, label) in enumerate(rows):
+                if number % 2:
+                    table.predicted(image, label, [0, 1], [0.75, 0.25], number)
+                else:
+                    table.refused(image, label, "not a readable image (a, b;\tc)", None)
+        assert [(each.image, each.label) for each in open_inputs(path, CLASSES).begin()] == rows
