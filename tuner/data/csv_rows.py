@@ -1,6 +1,7 @@
 """The `csv` form of labels: a column of file names and one of labels, each cell a text."""
 
 import csv
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -8,6 +9,7 @@ from itertools import islice
 from tuner.data.label_text import Line, Problems, Row, shown
 from tuner.data.listing import is_image_name
 
+SUFFIXES = (".csv", ".tsv")
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
 NUM_SNIFFED = 1000
 # What headers call the two columns; of several in one header the first here counts.
@@ -30,6 +32,11 @@ class Columns:
     name: int
     label: int | None
     has_header: bool
+
+
+def is_csv_name(name: str) -> bool:
+    """Return whether a file of that name is read as a csv where no setting says so; else a list."""
+    return os.path.splitext(name)[1].lower() in SUFFIXES
 
 
 def find_columns(records: Iterator[Cells]) -> Columns | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.data.csv_rows import csv_rows
+from tuner.data.csv_rows import csv_rows, is_csv_name
 from tuner.data.index import ImageIndex
 from tuner.data.label_text import Problems, shown
 from tuner.data.labelled import label_folders, read_labelled
@@ -15,7 +15,6 @@ from tuner.data.listing import counted
 from tuner.errors import DataError
 
 KEY = "data.mining_labels"
-CSV_SUFFIXES = (".csv", ".tsv")
 
 
 def read_hard(root: Path, train: ImageIndex, name: str) -> tuple[NDArray[np.int64], list[str]]:
@@ -32,7 +31,7 @@ def read_hard(root: Path, train: ImageIndex, name: str) -> tuple[NDArray[np.int6
     Raises:
         DataError: All that is wrong with the file, by line; or it names no training image.
     """
-    read_rows = csv_rows if Path(name).suffix.lower() in CSV_SUFFIXES else list_rows
+    read_rows = csv_rows if is_csv_name(name) else list_rows
     root = Path(os.path.abspath(root))
     labelled = read_labelled(
         root, read_rows, KEY, name, label_folders(root)[0], may_lack_images=True

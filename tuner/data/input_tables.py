@@ -4,14 +4,13 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from tuner.data.csv_rows import csv_rows, find_columns
+from tuner.data.csv_rows import csv_rows, find_columns, is_csv_name
 from tuner.data.inputs import Input, Inputs, folder_inputs, named_input
 from tuner.data.label_text import LabelFile, Problems, Row, has_name, is_clean, shown
 from tuner.data.list_rows import BLANKS, last_word, list_rows
 from tuner.data.listing import is_image_name
 from tuner.errors import DataError, did_you_mean
 
-TABLE_SUFFIXES = (".csv", ".tsv")
 NO_CLASS = "with labels that are no class of the model"
 
 
@@ -50,7 +49,7 @@ def _inputs(file: Path, classes: Sequence[str], root: str) -> Iterator[Input]:
 
 
 def _rows(file: LabelFile, classes: Collection[str], problems: Problems) -> Iterator[Row]:
-    if file.path.suffix.lower() in TABLE_SUFFIXES:
+    if is_csv_name(file.told):
         return csv_rows(file, problems, find_columns)
     longest = max(map(len, classes))
     return list_rows(file, problems, partial(_known_end, classes=classes, longest=longest))
