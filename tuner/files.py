@@ -2,6 +2,8 @@
 
 import contextlib
 import errno
+import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -27,7 +29,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
     An error or a full disk leaves the old file as it was and removes the temporary one.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = _temporary(path)
     try:
         yield temporary
         with temporary.open("rb") as written:
@@ -36,6 +38,41 @@ def replacing(path: Path) -> Iterator[Path]:
         sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def replacing_unheld(path: Path) -> Iterator[Path]:
+    """Does as `replacing` in a folder that nobody holds; `remove_dead` knows that this is alive."""
+    with _locked(_temporary(path)), replacing(path) as temporary:
+        yield temporary
+
+
+def remove_dead(path: Path) -> None:
+    """Removes what processes left beside `path` that were killed in `replacing_unheld` of it."""
+    start, end = f".{path.name}.", ".tmp"
+    for left_over in path.parent.glob(f"{glob.escape(start)}*{end}"):
+        if left_over.name.removeprefix(start).removesuffix(end).isdecimal():
+            # An error: somebody writes it, or it is another user's.
+            with contextlib.suppress(OSError), left_over.open("r+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                left_over.unlink()
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Makes a file and holds a lock on it, which ends with the process at the latest."""
+    with contextlib.ExitStack() as stack:
+        while True:
+            file = stack.enter_context(path.open("w+b"))
+            with contextlib.suppress(OSError):  # a disk without locks: nothing is removed there
+                fcntl.flock(file, fcntl.LOCK_SH)
+            if path.exists():  # it was not removed before it was locked
+                break
+        yield
 
 
 def sync_folder(folder: Path) -> None:

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from tuner import cli
 from tuner.errors import RunError, SettingsError
-from tuner.files import not_written, replacing
+from tuner.files import not_written, remove_dead, replacing_unheld
 from tuner.settings.places import find_model_folder, new_file
 from tuner.settings.sections import Text
 from tuner.settings.wording import shown
@@ -141,14 +141,17 @@ def predict(task: Task, loaded: "ModelFolder", inputs: "Inputs") -> Tally:
     predictor, loader, batch_size = set_up(task, loaded, inputs.num_images)
     num_top = min(NUM_TOP, len(loaded.classes))
     tally = Tally()
+    features_to = task.to.with_suffix(FEATURES_SUFFIX)
+    for path in (task.to, features_to):
+        remove_dead(path)
     with ExitStack() as stack:
         stack.enter_context(closing(loader))
         progress = stack.enter_context(counting("predicting"))
         # The table becomes its final name after the features that it is the index of.
-        written = stack.enter_context(replacing(task.to))
+        written = stack.enter_context(replacing_unheld(task.to))
         features = None
         if task.has_features:
-            array = stack.enter_context(replacing(task.to.with_suffix(FEATURES_SUFFIX)))
+            array = stack.enter_context(replacing_unheld(features_to))
             file = stack.enter_context(array.open("wb"))
             features = FeatureFile(file, predictor.num_features())
         text = stack.enter_context(written.open("w", encoding="utf-8", newline=""))

@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -182,15 +183,43 @@ def test_a_full_disk_leaves_what_was_there(model: Path, told: Told, small_disk: 
     assert to.read_text() == "before\n"
 
 
-def test_a_killed_prediction_leaves_no_half_table(model: Path, command: Command) -> None:
-    (model.parent / "photos").mkdir()
-    for number in range(3000):
-        Path(f"photos/{number}.jpg").symlink_to(model.parent / "images/val/class 1/0.jpg")
-    process = command.start("predict", "model=model", "images=photos", "features=true")
-    while not list(model.parent.glob(".predictions*.tmp")):
+def start_writing(command: Command, *more: str) -> subprocess.Popen[str]:
+    """Return a prediction of 3,000 images that has begun its table."""
+    photos = command.folder / "photos"
+    if not photos.exists():
+        photos.mkdir()
+        for number in range(3000):
+            (photos / f"{number}.jpg").symlink_to(command.folder / "images/val/class 1/0.jpg")
+    process = command.start("predict", "model=model", "images=photos", *more)
+    while not (command.folder / f".predictions.csv.{process.pid}.tmp").exists():
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
+    return process
+
+
+def test_a_killed_prediction_leaves_no_half_table(model: Path, command: Command) -> None:
+    process = start_writing(command, "features=true")
     process.send_signal(signal.SIGTERM)
     process.communicate()
     assert process.returncode == 143
     assert not list(model.parent.glob("*predictions*"))
+
+
+def test_what_a_dead_prediction_left_goes_and_what_a_living_one_writes_stays(
+    model: Path, command: Command
+) -> None:
+    dead = start_writing(command, "features=true")
+    dead.kill()
+    dead.communicate()
+    assert len(list(model.parent.glob(f".predictions.*{dead.pid}.tmp"))) in (1, 2)
+    living = start_writing(command)
+    living.send_signal(signal.SIGSTOP)  # it takes longer than the next
+    assert command.run("predict", "model=model", "images=images/val").returncode == 0
+    left = [path.name for path in model.parent.glob(".predictions.*")]
+    assert left == [f".predictions.csv.{living.pid}.tmp"]
+    assert len(rows(Path("predictions.csv"))) == 12
+    living.send_signal(signal.SIGCONT)
+    living.communicate()
+    assert living.returncode == 0
+    assert len(rows(Path("predictions.csv"))) == 3000
+    assert not list(model.parent.glob(".predictions.*"))

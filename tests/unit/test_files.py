@@ -1,10 +1,14 @@
 """Files are whole or not there, and a folder belongs to one run at a time."""
 
 import errno
+import fcntl
 import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -14,7 +18,9 @@ from tuner.files import (
     free_text,
     hold_folder,
     not_written,
+    remove_dead,
     replacing,
+    replacing_unheld,
     stopping_for_disk,
     write_json,
     write_json_rows,
@@ -34,6 +40,66 @@ def test_an_error_before_the_end_leaves_the_old_file(hostile_tmp_path: Path) -> 
 def write_half(path: Path) -> None:
     path.write_text("half")
     raise OSError("full")
+
+
+WRITE = """
+import os, sys, time
+from pathlib import Path
+from tuner.files import replacing_unheld
+with replacing_unheld(Path(sys.argv[1])) as temporary:
+    with temporary.open("w") as file:
+        print(os.getpid(), flush=True)
+        time.sleep(60)
+"""
+
+
+def test_what_a_dead_process_wrote_goes_and_what_a_living_one_writes_stays(
+    hostile_tmp_path: Path,
+) -> None:
+    path = hostile_tmp_path / "[a].csv"
+    others = [".[a].csv.x.tmp", ".[a].csv.1.csv.77.tmp", ".a.csv.77.tmp", ".b.csv.77.tmp"]
+    for name in (*others, ".[a].csv.1.tmp"):
+        (hostile_tmp_path / name).touch()
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITE, str(path)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout
+        written = f".[a].csv.{process.stdout.readline().strip()}.tmp"
+        remove_dead(path)
+        assert sorted(os.listdir(hostile_tmp_path)) == sorted([*others, written])
+        process.kill()
+    remove_dead(path)
+    assert sorted(os.listdir(hostile_tmp_path)) == sorted(others)
+
+
+def test_a_file_that_is_replaced_is_never_taken_for_a_dead_ones(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    with replacing_unheld(path) as temporary:
+        temporary.write_text("new")
+        remove_dead(path)
+    assert path.read_text() == "new"
+    assert os.listdir(tmp_path) == ["a.csv"]
+    with pytest.raises(OSError, match="full"), replacing_unheld(path) as temporary:
+        write_half(temporary)
+    assert path.read_text() == "new"
+    assert os.listdir(tmp_path) == ["a.csv"]
+
+
+def test_a_file_that_goes_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, path = fcntl.flock, tmp_path / "a.csv"
+
+    def lock_late(file: IO[bytes], how: int) -> None:
+        monkeypatch.undo()
+        remove_dead(path)
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", lock_late)
+    with replacing_unheld(path) as temporary:
+        assert temporary.exists()
+        remove_dead(path)
+        assert temporary.exists()
 
 
 def test_json_without_a_token_that_json_does_not_have(tmp_path: Path) -> None:
