@@ -11,11 +11,12 @@ from tuner.data.index import load_splits
 from tuner.data.labelled import list_csv, list_lines
 from tuner.data.listing import ListImages
 from tuner.data.prepare import PreparedData, ReadHard, prepare_dataset
-from tuner.data.torchvision_set import ensure_written, list_set
+from tuner.data.torchvision_set import REMEDY, ensure_written, list_set
 from tuner.data.verify import Progress
 from tuner.settings.config import Config
 
 MINING_FILE = "label/mining_label.csv"
+NOT_NOW = "a dry run downloads nothing; leave out dry_run=true, or run python -m tuner.dataset"
 LABELLED = {"csv": list_csv, "list": list_lines, "torchvision": list_csv}
 
 
@@ -42,10 +43,11 @@ def images_root(config: Config, cache_root: Path, progress: Progress | None = No
     )
 
 
-def count_listed(config: Config, cache_root: Path) -> tuple[int, int, int]:
+def count_listed(config: Config, cache_root: Path, *, may_download: bool) -> tuple[int, int, int]:
     """Returns how many training images, validation images and classes there are to prepare.
 
-    Files are listed, neither opened nor written; a set of torchvision is downloaded where allowed.
+    Files are listed, neither opened nor written; a set of torchvision is downloaded where the
+    settings and `may_download` allow it.
 
     Raises:
         DataError: There are no images that can be listed.
@@ -59,7 +61,8 @@ def count_listed(config: Config, cache_root: Path) -> tuple[int, int, int]:
             list_set,
             name=data.dataset,
             cache_root=Path(data.cache_root or cache_root),
-            may_download=data.download,
+            may_download=data.download and may_download,
+            remedy=NOT_NOW if data.download else REMEDY,
         )
     splits = load_splits(
         Path(data.root),

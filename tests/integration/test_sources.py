@@ -2,6 +2,7 @@
 
 import csv
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -138,5 +139,22 @@ def test_a_set_that_is_not_there_is_told_before_anything_is_written(
         f"data.dataset: CIFAR100 is not in '{here}/sets', or not whole (Dataset not found or "
         "corrupted. You can use download=True to download it); set data.download=true to download "
         "it"
+    )
+    assert files_in(here) == before
+
+
+def test_a_dry_run_downloads_nothing(
+    here: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("asked for the network")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    before = files_in(here)
+    given = (*SET, "data.dataset=CIFAR100", "data.download=true", "dry_run=true")
+    assert told.search(*given) == errors(
+        f"data.dataset: CIFAR100 is not in '{here}/sets', or not whole (Dataset not found or "
+        "corrupted. You can use download=True to download it); a dry run downloads nothing; "
+        "leave out dry_run=true, or run python -m tuner.dataset"
     )
     assert files_in(here) == before

@@ -32,6 +32,7 @@ VALIDATION_SPLITS = ("val", "valid", "validation", "test")
 NO_NAMED_SETS = ("VisionDataset", "DatasetFolder", "ImageFolder", "FakeData")
 PNG_MODES = frozenset(("1", "L", "LA", "P", "RGB", "RGBA"))
 NETWORK_TIMEOUT_S = 30.0
+REMEDY = "set data.download=true to download it"
 
 Item = Path | Image.Image
 Progress = Callable[[int, int], None]
@@ -67,8 +68,12 @@ def ensure_written(
     return ensure_folder(folder, lambda unfinished: _write(unfinished, splits, progress))
 
 
-def list_set(root: Path, *, name: str, cache_root: Path, may_download: bool = False) -> Listing:
+def list_set(
+    root: Path, *, name: str, cache_root: Path, may_download: bool = False, remedy: str = REMEDY
+) -> Listing:
     """Return the images of the set, whether it has been written or not; nothing is written.
+
+    `remedy` ends the line of a set that is not there and could be downloaded.
 
     Raises:
         DataError: As `ensure_written`; or the classes are too few.
@@ -76,7 +81,7 @@ def list_set(root: Path, *, name: str, cache_root: Path, may_download: bool = Fa
     folder = written_folder(cache_root, name, root)
     if os.path.isdir(folder):
         return list_csv(folder)
-    listed = [_classes(split) for split in _open_splits(name, root, may_download)]
+    listed = [_classes(split) for split in _open_splits(name, root, may_download, remedy)]
     train, validation = listed[0], listed[1] if listed[1:] else None
     if problems := class_problems("data.dataset", name, train, validation, nothing="images"):
         raise DataError(*problems)
@@ -120,11 +125,11 @@ class _Split:
         return item, label
 
 
-def _open_splits(name: str, root: Path, may_download: bool) -> list[_Split]:
+def _open_splits(name: str, root: Path, may_download: bool, remedy: str = REMEDY) -> list[_Split]:
     """Return training and, where the set has one, validation."""
     kind = _find_set(name)
     parameters = inspect.signature(kind).parameters
-    opener = _Opener(name, kind, root, parameters, may_download)
+    opener = _Opener(name, kind, root, parameters, may_download, remedy)
     if "train" in parameters:
         opened = [opener.open(train=True), opener.open(train=False)]
     elif "split" in parameters:
@@ -164,6 +169,7 @@ class _Opener:
     root: Path
     parameters: Mapping[str, Any]
     may_download: bool
+    remedy: str
 
     def open_first(self, splits: tuple[str, ...]) -> Any:
         """Return the first of these splits that the set has."""
@@ -205,7 +211,7 @@ class _Opener:
                 f"data.download: {self.name} cannot be downloaded to '{self.root}' "
                 f"({_one_line(error)}); connect to the network, or put the files there"
             )
-        remedy = "set data.download=true to download it" if can_download else "put its files there"
+        remedy = self.remedy if can_download else "put its files there"
         return (
             f"data.dataset: {self.name} is not in '{self.root}', or not whole "
             f"({_one_line(error)}); {remedy}"

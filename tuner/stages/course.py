@@ -73,7 +73,7 @@ def open_course(search: Search, *, is_dry_run: bool) -> Course:
         ResourceError: The machine cannot give what is asked, or its disk cannot.
         StudyError: The earlier search that `search.points` names gives no points.
     """
-    course = replace(plan_course(search), points=find_points(search))
+    course = replace(plan_course(search, may_download=not is_dry_run), points=find_points(search))
     known = speeds_of_run(search.folder) or recall(search, course.plan, course.machine)
     shared = course
     if known:
@@ -96,8 +96,10 @@ def open_course(search: Search, *, is_dry_run: bool) -> Course:
     return replace(course, expected_s=estimate.seconds, images_per_s=images_per_s)
 
 
-def plan_course(search: Search) -> Course:
+def plan_course(search: Search, *, may_download: bool = True) -> Course:
     """Returns how the search will go here, as far as the machine and the settings tell.
+
+    A set of torchvision is downloaded to be counted where the settings and `may_download` allow it.
 
     Raises:
         SettingsError: There is no such model, or it cannot take such images.
@@ -109,7 +111,7 @@ def plan_course(search: Search) -> Course:
     plan = plan_trials(search, machine)
     for note in search.space.notes:
         say(note)
-    num_images, num_validation, num_classes = count_images(search)
+    num_images, num_validation, num_classes = count_images(search, may_download=may_download)
     weights = check_networks(search, num_classes)
     work = plan_work(search, num_images, num_validation, num_classes)
     return Course(search, machine, plan, work, weights=weights)

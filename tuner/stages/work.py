@@ -86,10 +86,11 @@ def planned_decoded_bytes(search: Search, work: Work) -> int:
     return sum(CacheHeader("", num_images, size_px).num_bytes for size_px in sizes_px)
 
 
-def count_images(search: Search) -> tuple[int, int, int]:
+def count_images(search: Search, *, may_download: bool = True) -> tuple[int, int, int]:
     """Returns how many training images, validation images and classes there seem to be.
 
-    Files are listed and not opened.
+    Files are listed and not opened; what is missing is downloaded where the settings and
+    `may_download` allow it.
 
     Raises:
         DataError: There are no images that can be listed.
@@ -99,6 +100,8 @@ def count_images(search: Search) -> tuple[int, int, int]:
         num_classes = len(THINGS)
         counts = [num_classes * number for number in IMAGES_PER_KIND.values()]
     else:
-        *counts, num_classes = count_listed(search.config, search.cache_root)
+        *counts, num_classes = count_listed(
+            search.config, search.cache_root, may_download=may_download
+        )
     num_images, num_validation = (min(count, data.limit or count) for count in counts)
     return num_images, num_validation, num_classes
