@@ -122,14 +122,18 @@ def open_run(
         on_damaged: Told, in one line, of a checkpoint that is passed over.
 
     Raises:
-        SettingsError: There is no such model, or it cannot take such images.
+        SettingsError: There is no such model, or it cannot take such images; or there is no
+            checkpoint, and the first weights cannot be read.
     """
     checkpoints = CheckpointFolder(folder, on_damaged)
-    state = build_state(config, len(data.train.classes))
+    found = checkpoints.newest()
+    # A checkpoint brings its weights: the file of the first ones may be gone by now.
+    start = config.with_overrides({"model.weights": None}) if found else config
+    state = build_state(start, len(data.train.classes))
     recipe = build_recipe(config, len(data.train))
     if recipe.mining is not None:
         state.mining = start_mining(len(data.train), data.first_hard, state.device)
-    if found := checkpoints.newest():
+    if found:
         state.restore(found[1])
     return TrainingRun(
         state=state,

@@ -20,10 +20,12 @@ from tuner.files import hold_folder, write_json, write_json_rows, write_text
 from tuner.recorded import read_best
 from tuner.settings.config import Config, flatten
 from tuner.settings.identity import (
+    BINDING_NAME,
     binding_settings,
     binding_weights,
     describe_changes,
-    weights_sha256,
+    first_weights_sha256,
+    is_gone,
 )
 from tuner.settings.load import load_settings, load_space
 
@@ -103,7 +105,7 @@ def read_task(keys: RetrainKeys, overrides: list[str]) -> Task:
         space = load_space(keys.space, overrides)
         output = Path(keys.output or OUTPUT_ROOT / f"{space.name}-retrain").absolute()
         cache_root = Path(space.config.data.cache_root or output.parent / ".cache")
-        threads, weights = threads_here(space.config), weights_sha256(space.config.model.weights)
+        threads, weights = threads_here(space.config), first_weights_sha256(space.config, output)
         return Task(space.config, output, cache_root, threads, None, weights_sha256=weights)
     path = Path(keys.config or "").absolute()
     recorded = read_best(path)
@@ -120,7 +122,7 @@ def read_task(keys: RetrainKeys, overrides: list[str]) -> Task:
         threads,
         recorded,
         recorded_slice(recorded, path, config),
-        weights_sha256(config.model.weights),
+        first_weights_sha256(config, output),
     )
 
 
@@ -250,10 +252,11 @@ def look_at_model(task: Task, num_classes: int) -> "tuple[FittedWeights, ...]":
     from tuner.reporting.terminal import say
     from tuner.stages.networks import FittedWeights, say_weights
 
-    fit = check_model(task.config, num_classes)
+    name, path = task.config.model.name, task.config.model.weights
+    there = {"model.weights": None if is_gone(path) else path}  # a checkpoint has all weights
+    fit = check_model(task.config.with_overrides(there), num_classes)
     if task.recorded and task.recorded.get("weights_sha256") != task.weights_sha256:
         say("model.weights: not those of the recorded result, with which it is not compared")
-    name, path = task.config.model.name, task.config.model.weights
     fitted = (FittedWeights(name, path, fit),) if path and fit else ()
     say_weights(fitted)
     return fitted
@@ -261,7 +264,7 @@ def look_at_model(task: Task, num_classes: int) -> "tuple[FittedWeights, ...]":
 
 def claim_output(task: Task, fingerprint: str) -> None:
     """Writes down what is trained in the output folder, or checks that it is the same."""
-    path = task.output / "run.json"
+    path = task.output / BINDING_NAME
     binding = task.binding | {"data_fingerprint": fingerprint}
     if path.exists():
         changes = describe_changes(json.loads(path.read_text("utf-8")), binding)

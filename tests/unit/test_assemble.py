@@ -2,6 +2,7 @@
 
 import math
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.unit.training.conftest import RECIPE, memory_loader, small_net
-from tuner.assemble import TrainingRun, build_net, build_state, check_model
+from tuner.assemble import TrainingRun, build_net, build_state, check_model, open_run
 from tuner.data.loader import Loader
 from tuner.data.prepare import PreparedData
 from tuner.errors import SettingsError
 from tuner.settings.config import Config
-from tuner.training.checkpoint import CheckpointFolder
+from tuner.training.checkpoint import CheckpointFolder, weights_sha256
 from tuner.training.optim import build_optimizer
 from tuner.training.result import build_result
 from tuner.training.state import start_state
@@ -154,6 +155,23 @@ def test_a_model_alone_reads_no_file_of_weights(weights: Path) -> None:
         f"model.weights: {weights}: cannot be read (No such file or directory); "
         "give a safetensors file or a state dict, or null",
     )
+
+
+def test_a_run_with_a_checkpoint_does_not_need_the_file_of_first_weights(
+    weights: Path, tmp_path: Path
+) -> None:
+    given = run_in(tmp_path / "given")
+    config = LENET.with_overrides({"model.weights": str(weights)})
+    open_again = partial(
+        open_run, config, given.data, given.loader, tmp_path / "0007", on_damaged=pytest.fail
+    )
+    run = open_again()
+    report(run, 0.5)
+    weights.unlink()
+    assert weights_sha256(open_again().state.model) == weights_sha256(run.state.model)
+    run.checkpoints.remove(15)
+    with pytest.raises(SettingsError, match="w.pt: cannot be read"):
+        open_again()
 
 
 def test_weights_that_make_a_model_overflow_are_refused(weights: Path) -> None:

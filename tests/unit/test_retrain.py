@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from tuner.assemble import build_net
 from tuner.errors import SettingsError
 from tuner.retrain import (
     RetrainKeys,
     Task,
+    claim_output,
     find_cache,
     open_model,
     open_training,
@@ -19,6 +22,7 @@ from tuner.retrain import (
 )
 from tuner.settings.config import Config
 from tuner.settings.text import yaml_text
+from tuner.training.checkpoint import weights_sha256
 
 
 def task(folder: Path, *overrides: str, settings: Config | None = None, **recorded: Any) -> Task:
@@ -104,6 +108,54 @@ def test_a_retraining_begins_with_the_recorded_slice_and_goes_on_with_its_own(
     assert open_training(fresh).state.micro_batch_size == 64
 
 
+def test_a_retraining_with_a_checkpoint_goes_on_without_the_file_of_first_weights(
+    image_folder: Path, tmp_path: Path
+) -> None:
+    settings = Config().with_overrides(
+        {
+            "data.source": "folder",
+            "data.root": str(image_folder),
+            "data.image_size": 16,
+            "data.cache": "none",
+            "model.name": "lenet",
+            "model.weights": str(tmp_path / "w.pt"),
+        }
+    )
+    torch.save(build_net(settings, 3).state_dict(), tmp_path / "w.pt")
+    asked = task(tmp_path, settings=settings)
+    asked.output.mkdir()
+    run = open_training(asked)
+    fitted = (asked.output / "weights.json").read_bytes()
+    (tmp_path / "w.pt").rename(tmp_path / "moved.pt")
+    refusal = (
+        f"model.weights: {tmp_path}/w.pt: cannot be read (No such file or directory); "
+        "give a safetensors file or a state dict, or null"
+    )
+    again = task(tmp_path, settings=settings)
+    with pytest.raises(SettingsError) as caught:
+        open_training(again)
+    assert caught.value.problems == (refusal,)
+    run.state.samples_seen = 24
+    run.save(run.state)
+    resumed = open_training(again)
+    assert again == asked
+    assert weights_sha256(resumed.state.model) == weights_sha256(run.state.model)
+    assert (asked.output / "weights.json").read_bytes() == fitted
+    with pytest.raises(SettingsError) as caught:
+        read_task(RetrainKeys(config=f"{tmp_path}/best.yaml", output=f"{tmp_path}/other"), [])
+    assert caught.value.problems == (refusal,)
+
+
+def test_a_retraining_that_began_without_weights_does_not_go_on_with_a_file_that_is_gone(
+    tmp_path: Path,
+) -> None:
+    output = task(tmp_path).output
+    output.mkdir()
+    claim_output(task(tmp_path), "f00d")
+    with pytest.raises(SettingsError, match="gone.pt: cannot be read"):
+        task(tmp_path, f"model.weights={tmp_path}/gone.pt")
+
+
 def test_the_code_of_a_model_is_sought_where_it_was_when_it_was_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,7 +182,10 @@ def test_the_code_of_a_model_is_sought_where_it_was_when_it_was_recorded(
 def test_a_result_of_other_weights_is_another_run(tmp_path: Path) -> None:
     (tmp_path / "w.pt").write_bytes(b"1")
     settings = Config().with_overrides({"model.weights": str(tmp_path / "w.pt")})
-    before = task(tmp_path, settings=settings).binding
+    begun = task(tmp_path, settings=settings)
+    before = begun.binding
+    begun.output.mkdir()
+    claim_output(begun, "f00d")
     assert task(tmp_path, settings=settings).binding == before
     (tmp_path / "w.pt").write_bytes(b"2")
     now = task(tmp_path, settings=settings).binding

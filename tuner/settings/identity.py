@@ -1,6 +1,7 @@
 """Which settings a run may change when it goes on, and which make it another run."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from tuner.files import file_sha256
 from tuner.settings.config import Config, flatten
 
 WEIGHTS_KEY = "model.weights_sha256"
+BINDING_NAME = "run.json"  # what a retraining must keep, in its output
 
 # Speed, room, patience, and where things lie: none of them changes a result. What the images
 # are is told by their fingerprint, wherever the folder; and so it is with first weights.
@@ -57,6 +59,26 @@ def weights_sha256(path: str | None) -> str | None:
             f"model.weights: {path}: cannot be read ({error.strerror}); "
             "give a safetensors file or a state dict, or null"
         ) from error
+
+
+def first_weights_sha256(config: Config, output: Path) -> str | None:
+    """Returns the SHA-256 of the file of first weights; None without one.
+
+    Of a file that is gone it is what the run in `output` was begun with: it may have checkpoints.
+
+    Raises:
+        SettingsError: The file cannot be read, and no run goes on that has used it.
+    """
+    recorded: str | None = None
+    path, begun = config.model.weights, output / BINDING_NAME
+    if is_gone(path) and begun.exists():
+        recorded = json.loads(begun.read_text("utf-8")).get(WEIGHTS_KEY)
+    return recorded or weights_sha256(path)
+
+
+def is_gone(path: str | None) -> bool:
+    """Says whether a file is named that is not there."""
+    return path is not None and not os.path.exists(path)
 
 
 def binding_weights(contents: Sequence[str | None]) -> dict[str, Any]:
