@@ -88,6 +88,13 @@ def find_conflicts(possible: Mapping[str, Sequence[Any]]) -> list[Problem]:
     return found
 
 
+def unused_by_source(values: Mapping[str, Any], source: Any) -> dict[str, Any]:
+    """Those of the values by key that only another `data.source` has a use for."""
+    rules = {keys[0]: rule for keys, rule in RULES.items() if keys[1:] == ("data.source",)}
+    given = {key: value for key, value in values.items() if key in rules and value}
+    return {key: value for key, value in given.items() if rules[key](value, source)}
+
+
 def grace_epochs(asked: float | str, epochs: int) -> float:
     """`search.grace_epochs` in epochs: ``auto`` is a seventeenth of the run, at least one."""
     return max(1, round(epochs / 17)) if isinstance(asked, str) else asked
