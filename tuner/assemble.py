@@ -14,13 +14,15 @@ import torch
 from torch import nn
 
 from tuner.data.augment import Augment
+from tuner.data.mining import Mining
 from tuner.data.prepare import PreparedData
 from tuner.reading import ClosableSource
 from tuner.settings.config import Config
-from tuner.settings.sections import OptimConfig
+from tuner.settings.sections import MiningConfig, OptimConfig
 from tuner.training.checkpoint import CheckpointFolder
 from tuner.training.feed import BatchSource
 from tuner.training.loop import fit
+from tuner.training.mining import start_mining
 from tuner.training.model_check import check_classifier
 from tuner.training.models import build_model, is_from_outside
 from tuner.training.optim import build_optimizer
@@ -31,6 +33,7 @@ from tuner.training.weights import WeightsFit, load_weights
 
 # Of a tensor or a report beside its numbers; at most 420 in models of 10 to 727 tensors, 2026-12.
 ENTRY_BYTES = 512
+MINING_BYTES = 12  # of an image: its loss, and its position among the hard ones
 CHECKPOINT_EVERY_S = 60.0  # a kill in a long epoch costs at most this much work
 
 
@@ -122,11 +125,14 @@ def open_run(
     """
     checkpoints = CheckpointFolder(folder, on_damaged)
     state = build_state(config, len(data.train.classes))
+    recipe = build_recipe(config, len(data.train))
+    if recipe.mining is not None:
+        state.mining = start_mining(len(data.train), data.first_hard, state.device)
     if found := checkpoints.newest():
         state.restore(found[1])
     return TrainingRun(
         state=state,
-        recipe=build_recipe(config, len(data.train)),
+        recipe=recipe,
         data=data,
         loader=loader,
         checkpoints=checkpoints,
@@ -142,6 +148,24 @@ def short_step_notes(batch_size: int, num_images: int) -> tuple[str, ...]:
     return (
         f"train.batch_size: {batch_size} is above the {num_images} training images; "
         "such an epoch is one short step",
+    )
+
+
+def mining_notes(config: Config, highest_ratio: float, *, is_told: bool) -> tuple[str, ...]:
+    """Returns what there is to say of mining that never begins: one line.
+
+    Args:
+        config: All settings.
+        highest_ratio: The highest `mining.ratio` that they may get.
+        is_told: Whether hard images are known beforehand, so that the first epoch may be on them.
+    """
+    epochs, mining = config.train.epochs, config.mining
+    first = max(ceil(mining.start_fraction * epochs), 0 if is_told else 1)
+    if not highest_ratio or first / epochs < mining.end_fraction:
+        return ()
+    return (
+        f"mining.ratio: no mining epoch begins between {mining.start_fraction:g} and "
+        f"{mining.end_fraction:g} of train.epochs={epochs}; it changes nothing",
     )
 
 
@@ -163,6 +187,20 @@ def build_recipe(config: Config, num_images: int) -> Recipe:
             rotate90=config.augment.rotate90,
             image_size_px=config.data.image_size,
         ),
+        ema_decay=config.train.ema_decay,
+        mining=build_mining(config.mining),
+    )
+
+
+def build_mining(mining: MiningConfig) -> Mining | None:
+    """Returns how training comes back to hard images; None where it does not."""
+    if not mining.ratio:
+        return None
+    return Mining(
+        ratio=mining.ratio,
+        hard_fraction=mining.hard_fraction,
+        start_fraction=mining.start_fraction,
+        end_fraction=mining.end_fraction,
     )
 
 
@@ -184,8 +222,13 @@ def check_model(config: Config, num_classes: int) -> WeightsFit | None:
     return fit
 
 
-def checkpoint_bytes(config: Config, num_classes: int) -> int:
+def checkpoint_bytes(config: Config, num_classes: int, num_images: int) -> int:
     """Returns what a checkpoint has at most; the model is built once, on the CPU.
+
+    Args:
+        config: All settings.
+        num_classes: Of the model.
+        num_images: Of training; what is known of each where the run mines.
 
     Raises:
         SettingsError: There is no such model, or it cannot take such images.
@@ -193,9 +236,13 @@ def checkpoint_bytes(config: Config, num_classes: int) -> int:
     net = build_net(config, num_classes)
     state = list(net.state_dict().values())
     copies = list(net.parameters()) * (weight_copies(config.optim) - 1)
+    if config.train.ema_decay is not None:
+        copies += state
     num_reports = ceil(config.train.epochs / config.report_epochs)
     num_entries = len(state) + len(copies) + num_reports
-    return sum(each.nbytes for each in (*state, *copies)) + ENTRY_BYTES * num_entries
+    mining_bytes = MINING_BYTES * num_images if config.mining.ratio else 0
+    tensor_bytes = sum(each.nbytes for each in (*state, *copies))
+    return tensor_bytes + mining_bytes + ENTRY_BYTES * num_entries
 
 
 def weight_copies(optim: OptimConfig) -> int:
@@ -253,4 +300,5 @@ def build_state(config: Config, num_classes: int, device: torch.device | None = 
         batch_size=config.train.batch_size,
         accumulate_steps=config.train.accumulate_steps,
         seed=config.train.seed,
+        is_averaged=config.train.ema_decay is not None,
     )

@@ -1,5 +1,7 @@
 """What a finished run leaves for others: `best.yaml` and the model folder around it."""
 
+import csv
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -8,6 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from tuner.data.augment import MEAN, STD, stored_size_px
+from tuner.data.index import ImageIndex
+from tuner.data.mining import hard_positions
 from tuner.files import write_json, write_text
 from tuner.planning.environment import git_commit, processor, versions
 from tuner.settings.config import Config
@@ -115,18 +119,45 @@ def write_best_yaml(path: Path, winner: Mapping[str, Any]) -> None:
 
 
 def write_model_folder(
-    folder: Path, weights: Mapping[str, Tensor], winner: Mapping[str, Any], config: Config
+    folder: Path,
+    weights: Mapping[str, Tensor],
+    winner: Mapping[str, Any],
+    config: Config,
+    mining_labels: str | None = None,
 ) -> None:
     """Writes the model folder: weights, class names, preprocessing and `best.yaml`.
 
-    Each file is replaced whole; weights come last, so a folder with weights is complete.
+    With `mining_labels` the text of `mining_label.csv`. Each file is replaced whole; weights come
+    last, so a folder with weights is complete.
     """
     folder.mkdir(parents=True, exist_ok=True)
     forget_weights(folder)
+    (folder / "mining_label.csv").unlink(missing_ok=True)
+    if mining_labels is not None:
+        write_text(folder / "mining_label.csv", mining_labels)
     write_best_yaml(folder / "best.yaml", winner)
     write_json(folder / "classes.json", winner["classes"])
     write_json(folder / "preprocess.json", describe_preprocessing(config))
     save_weights(weights, folder / "model.safetensors")
+
+
+def describe_hard_images(
+    checkpoint: Mapping[str, Any], train: ImageIndex, config: Config
+) -> str | None:
+    """Returns the images of highest loss, the hardest first, as `data.mining_labels` reads them.
+
+    None where the run did not mine.
+    """
+    if checkpoint["mining"] is None:
+        return None
+    losses = checkpoint["mining"]["losses"].numpy()
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(("path", "label", "loss"))
+    for position in hard_positions(losses, train.labels, config.mining.hard_fraction):
+        name = train.classes[train.labels[position]]
+        rows.writerow((train.path(position), name, f"{losses[position]:.6g}"))
+    return text.getvalue()
 
 
 def forget_weights(folder: Path) -> None:

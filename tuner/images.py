@@ -6,14 +6,16 @@ from pathlib import Path
 
 from tuner.data.folder import list_folder
 from tuner.data.generated import ensure_generated
+from tuner.data.hard_labels import read_hard
 from tuner.data.index import load_splits
 from tuner.data.labelled import list_csv, list_lines
 from tuner.data.listing import ListImages
-from tuner.data.prepare import PreparedData, prepare_dataset
+from tuner.data.prepare import PreparedData, ReadHard, prepare_dataset
 from tuner.data.torchvision_set import ensure_written, list_set
 from tuner.data.verify import Progress
 from tuner.settings.config import Config
 
+MINING_FILE = "label/mining_label.csv"
 LABELLED = {"csv": list_csv, "list": list_lines, "torchvision": list_csv}
 
 
@@ -85,6 +87,17 @@ def image_lister(config: Config) -> ListImages:
     )
 
 
+def hard_reader(config: Config, root: Path) -> ReadHard | None:
+    """Returns what reads which training images are hard first; None where nothing says so."""
+    data = config.data
+    name = os.path.expanduser(data.mining_labels) if data.mining_labels else None
+    if name is None and data.source == "csv" and os.path.lexists(root / MINING_FILE):
+        name = MINING_FILE
+    if name is not None and data.source in ("generated", "torchvision"):
+        name = os.path.abspath(name)  # their root is a folder of ours
+    return partial(read_hard, root, name=name) if name else None
+
+
 def prepare_images(
     config: Config,
     cache_root: Path,
@@ -98,14 +111,16 @@ def prepare_images(
     Raises:
         DataError: The images cannot be used; one line for each reason.
     """
+    root = images_root(config, cache_root, progress)
     return prepare_dataset(
-        images_root(config, cache_root, progress),
+        root,
         validation_fraction=config.data.validation_fraction,
         split_seed=config.data.split_seed,
         limit=config.data.limit,
         decoder=config.data.decoder,
         on_bad_image=config.data.on_bad_image,
         list_images=image_lister(config),
+        read_hard=hard_reader(config, root),
         report_path=report_path,
         num_processes=num_processes,
         progress=progress,

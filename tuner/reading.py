@@ -174,7 +174,9 @@ def decode_originals(
 def decoded_place(config: Config, data: PreparedData, cache_root: Path) -> DecodedPlace:
     """Returns where the images belong, decoded at the size that the augmentation cuts from."""
     stored_px = stored_size_px(config.augment.crop, config.data.image_size)
-    content = f"{data.fingerprint}, {stored_px} px, {config.data.decoder}, {decoder_versions()}"
+    content = (
+        f"{data.images_fingerprint}, {stored_px} px, {config.data.decoder}, {decoder_versions()}"
+    )
     header = CacheHeader(content, len(data.train) + len(data.validation), stored_px)
     name = hashlib.sha256(header.to_bytes()).hexdigest()[:16]
     return DecodedPlace(cache_root / DECODED / f"{name}.pixels", header)

@@ -169,7 +169,7 @@ def open_training(task: Task) -> "TrainingRun":
     """
     import torch
 
-    from tuner.assemble import open_run, short_step_notes
+    from tuner.assemble import mining_notes, open_run, short_step_notes
     from tuner.data.prepare import write_dataset_record
     from tuner.images import prepare_images
     from tuner.planning.decoded import device_cache_bytes
@@ -190,7 +190,12 @@ def open_training(task: Task) -> "TrainingRun":
             num_processes=num_processes,
             progress=progress,
         )
-    for note in (*data.notes, *short_step_notes(task.config.train.batch_size, len(data.train))):
+    ratio, is_told = task.config.mining.ratio, data.first_hard is not None
+    for note in (
+        *data.notes,
+        *short_step_notes(task.config.train.batch_size, len(data.train)),
+        *mining_notes(task.config, ratio, is_told=is_told),
+    ):
         say(note)
     fitted = look_at_model(task, len(data.train.classes))
     claim_output(task, data.fingerprint)
@@ -301,7 +306,8 @@ def write_metrics(run: "TrainingRun", task: Task) -> None:
 
 def hand_over(run: "TrainingRun", task: Task) -> None:
     """Writes the model folder and `summary.json` from the best report's checkpoint."""
-    from tuner.handover import describe_winner, write_model_folder
+    from tuner.handover import describe_hard_images, describe_winner, write_model_folder
+    from tuner.training.state import trained_weights
 
     write_metrics(run, task)
     best = run.best
@@ -316,8 +322,9 @@ def hand_over(run: "TrainingRun", task: Task) -> None:
         device=run.state.device.type,
         weights_sha256=task.weights_sha256,
     )
-    weights = run.checkpoints.load(best["samples_seen"])["model"]
-    write_model_folder(task.output, weights, winner, task.config)
+    checkpoint = run.checkpoints.load(best["samples_seen"])
+    mining_labels = describe_hard_images(checkpoint, run.data.train, task.config)
+    write_model_folder(task.output, trained_weights(checkpoint), winner, task.config, mining_labels)
     history = run.state.history
     cost = {
         "images": run.state.samples_seen,

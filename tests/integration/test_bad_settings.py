@@ -83,7 +83,7 @@ SETTINGS = [
         "search.trials=0",
         "search.trials: not allowed (0); use a whole number from 1 to 1000000000",
     ),
-    ("mining.ratio=2", "mining.ratio: mining comes with a later version (2); use 0"),
+    ("mining.ratio=0.5", "mining.ratio: not allowed (0.5); use 0 or a number from 1 up"),
     (
         "search.patience=2",
         "search.patience: not available yet (comes with the search's own ends); remove it",

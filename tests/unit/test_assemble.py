@@ -39,7 +39,9 @@ def run_in(folder: Path, direction: str = "maximize") -> TrainingRun:
             seed=0,
         ),
         recipe=RECIPE,
-        data=PreparedData(images.train, images.validation, fingerprint="", notes=()),
+        data=PreparedData(
+            images.train, images.validation, fingerprint="", images_fingerprint="", notes=()
+        ),
         loader=Loader(splits, stored_px=8, decoder="pil", num_workers=0, prefetch_factor=1),
         checkpoints=CheckpointFolder(folder, pytest.fail),
         metric="top1",

@@ -46,6 +46,11 @@ def describe_image_changes(old_record: Path, prepared: PreparedData) -> str:
     ):
         if names := [name for name in classes if name not in others]:
             parts.append(f"{what}: {counted(names)}")
+    hard, hard_before = (set(record.get("first_hard", ())) for record in (new, old))
+    if not parts and hard != hard_before:
+        parts.append(
+            f"{len(hard - hard_before)} more and {len(hard_before - hard)} fewer are hard first"
+        )
     return ", ".join(parts)
 
 

@@ -26,6 +26,7 @@ class Stream(IntEnum):
     ROTATE = 6
     CROP_AREA = 7
     CROP_ASPECT = 8
+    MINING = 9
 
 
 def stable_keys(paths: Iterable[str]) -> NDArray[np.uint64]:

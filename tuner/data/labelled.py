@@ -73,7 +73,7 @@ def list_lines(
 
 
 @dataclass(slots=True)
-class _Labelled:
+class Labelled:
     """What a label file says: the rows by image id, the first of each; and what there is to say."""
 
     told: str
@@ -110,9 +110,9 @@ def _list_labelled(
 ) -> Listing:
     require_folder(root, "give the folder that image names are relative to")
     root = Path(os.path.abspath(root))
-    folders = _folders(root)
+    folders = label_folders(root)
     files = [
-        _read_file(root, read_rows, key, name, _Finder(root, places), may_lack_images)
+        read_labelled(root, read_rows, key, name, places, may_lack_images)
         for key, name, is_needed, places in zip(KEYS, names, needed, folders, strict=True)
         if is_needed or os.path.lexists(root / name)
     ]
@@ -139,8 +139,8 @@ def _list_labelled(
     return Listing(train, validation, tuple(notes))
 
 
-def _folders(root: Path) -> tuple[list[str], list[str]]:
-    """Return where the names of training and of validation are looked up, in order."""
+def label_folders(root: Path) -> tuple[list[str], list[str]]:
+    """Return the folders that names of training, and of validation, are looked up in, in order."""
     try:
         names = sorted(os.listdir(root))
     except OSError as error:
@@ -154,26 +154,36 @@ def _folders(root: Path) -> tuple[list[str], list[str]]:
     return [*train, ""], [*own, *train, ""]
 
 
-def _read_file(
+def read_labelled(
     root: Path,
     read_rows: ReadRows,
     key: str,
     name: str,
-    finder: "_Finder",
+    folders: Sequence[str],
     may_lack_images: bool,
-) -> _Labelled:
+) -> Labelled:
+    """Return what a label file says, and all that is wrong with it.
+
+    Args:
+        root: Absolute; no image may lie outside of it.
+        read_rows: Reads its form.
+        key: The setting that names it.
+        name: Relative to `root` or absolute.
+        folders: Those below `root` that names are relative to, in the order they are tried.
+        may_lack_images: Whether images that do not exist stay among the rows.
+    """
     path = Path(os.path.abspath(root / name))
     told = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
     if not os.path.isfile(path):
         what = "is not a file" if os.path.exists(path) else "does not exist"
         line = f"{key}: '{path}' {what}; put it there or name another, {key}=FILE"
-        return _Labelled(told, problems=[line])
+        return Labelled(told, problems=[line])
     problems = Problems(told)
     try:
         rows = read_rows(read_text(path, told), problems)
     except DataError as error:
-        return _Labelled(told, problems=list(error.problems))
-    labelled = _Labelled(told)
+        return Labelled(told, problems=list(error.problems))
+    labelled, finder = Labelled(told), _Finder(root, folders)
     for row in rows:
         _take(labelled, row, finder, problems, may_lack_images)
     labelled.problems = problems.lines()
@@ -181,7 +191,7 @@ def _read_file(
 
 
 def _take(
-    labelled: _Labelled, row: Row, finder: "_Finder", problems: Problems, may_lack_images: bool
+    labelled: Labelled, row: Row, finder: "_Finder", problems: Problems, may_lack_images: bool
 ) -> None:
     """Take one row in, or say what is wrong with it."""
     found = finder.find(row.name)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tuner.data.decode import WHAT_TO_DO, decoder_versions
 from tuner.data.folder import list_folder
@@ -27,19 +28,27 @@ from tuner.errors import DataError
 from tuner.files import write_text
 
 Facts = Mapping[str, FileFacts]
+# Given the good images of training: which are known to be hard, and what there is to say.
+ReadHard = Callable[[ImageIndex], tuple[NDArray[np.int64], list[str]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedData:
     """The images that training may rely on, and the fingerprint of all that they are.
 
-    `record` is the text for `dataset.json`; None where the images come from there.
+    Attributes:
+        fingerprint: Of classes, splits, labels, contents, and of which images are hard first.
+        images_fingerprint: The same without the last.
+        first_hard: Positions in `train`, int64 (h,), of images that are known to be hard.
+        record: The text for `dataset.json`; None where the images come from there.
     """
 
     train: ImageIndex
     validation: ImageIndex
     fingerprint: str
+    images_fingerprint: str
     notes: tuple[str, ...]
+    first_hard: NDArray[np.int64] | None = None
     record: str | None = None
 
 
@@ -52,6 +61,7 @@ def prepare_dataset(
     decoder: str,
     on_bad_image: str,
     list_images: ListImages = list_folder,
+    read_hard: ReadHard | None = None,
     report_path: Path | None = None,
     num_processes: int = 1,
     progress: Progress | None = None,
@@ -61,11 +71,12 @@ def prepare_dataset(
     Bad images are left out with `on_bad_image` "skip"; those that `limit` had drawn are replaced
     while there are others. The verdicts in `report_path` (`dataset.json`) are used again for files
     that are unchanged. A record of other images stays there: whoever knows that it may go calls
-    `write_dataset_record`. `progress` is told (images checked, images to check).
+    `write_dataset_record`. `progress` is told (images checked, images to check). `read_hard` says
+    which of the training images are known to be hard.
 
     Raises:
-        DataError: As `load_splits`; all bad images, one line each, with `on_bad_image` "fail"; a
-            class whose training images are all bad with "skip".
+        DataError: As `load_splits` and `read_hard`; all bad images, one line each, with
+            `on_bad_image` "fail"; a class whose training images are all bad with "skip".
     """
     whole = load_splits(
         root,
@@ -84,7 +95,7 @@ def prepare_dataset(
         progress=progress,
     )
     drawn, facts = _draw(whole, limit, split_seed, on_bad_image == "skip", check)
-    prepared = _without_bad_images(drawn, facts, checked_by)
+    prepared = _without_bad_images(drawn, facts, checked_by, read_hard)
     if report_path and old_fingerprint in (None, prepared.fingerprint):
         write_dataset_record(report_path, prepared)
     bad = [fact.reason for fact in facts.values() if fact.reason]
@@ -109,7 +120,14 @@ def load_prepared(dataset_json: Path, root: Path) -> PreparedData:
     try:
         record = json.loads(dataset_json.read_text(encoding="utf-8"))
         train, validation = (_index_of(split, root, record) for split in ("train", "validation"))
-        return PreparedData(train, validation, record["fingerprint"], tuple(record["notes"]))
+        return PreparedData(
+            train,
+            validation,
+            record["fingerprint"],
+            record["images_fingerprint"],
+            tuple(record["notes"]),
+            np.array(record["first_hard"]) if "first_hard" in record else None,
+        )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{dataset_json}: not a whole record of a data set ({type(error).__name__}); "
@@ -174,7 +192,9 @@ def _draw(
     return Splits(train, validation, whole.notes), {path: facts[path] for path in paths}
 
 
-def _without_bad_images(drawn: Splits, facts: Facts, checked_by: str) -> PreparedData:
+def _without_bad_images(
+    drawn: Splits, facts: Facts, checked_by: str, read_hard: ReadHard | None
+) -> PreparedData:
     train, validation = (_good(index, facts) for index in (drawn.train, drawn.validation))
     notes = list(drawn.notes)
     if lacking := classes_without_images(train):
@@ -190,9 +210,15 @@ def _without_bad_images(drawn: Splits, facts: Facts, checked_by: str) -> Prepare
         notes.append(
             f"data.root: validation images with an identical training image: {counted(seen)}"
         )
-    fingerprint = _fingerprint((train, validation), facts)
+    fingerprint = images_fingerprint = _fingerprint((train, validation), facts)
+    first_hard = None
+    if read_hard:
+        first_hard, hard_notes = read_hard(train)
+        notes += hard_notes
+        fingerprint = _sha256([fingerprint, [train.path(position) for position in first_hard]])
     record = {
         "fingerprint": fingerprint,
+        "images_fingerprint": images_fingerprint,
         "checked_by": checked_by,
         "notes": notes,
         "classes": train.classes,
@@ -200,6 +226,7 @@ def _without_bad_images(drawn: Splits, facts: Facts, checked_by: str) -> Prepare
         "unreadable": bad,
         "copies_across_classes": across_classes,
         "copies_across_splits": across_splits,
+        **({} if first_hard is None else {"first_hard": first_hard.tolist()}),
         "columns": ["path", "label", *FileFacts.__dataclass_fields__],
         "images": {
             index.split: [
@@ -210,7 +237,9 @@ def _without_bad_images(drawn: Splits, facts: Facts, checked_by: str) -> Prepare
         },
     }
     text = json.dumps(record, ensure_ascii=False, allow_nan=False)
-    return PreparedData(train, validation, fingerprint, tuple(notes), text)
+    return PreparedData(
+        train, validation, fingerprint, images_fingerprint, tuple(notes), first_hard, text
+    )
 
 
 def _good(index: ImageIndex, facts: Mapping[str, FileFacts]) -> ImageIndex:
@@ -271,7 +300,11 @@ def _fingerprint(indexes: Sequence[ImageIndex], facts: Mapping[str, FileFacts]) 
         for index in indexes
         for path, label in zip(index.paths(), index.labels.tolist(), strict=True)
     ]
-    return hashlib.sha256(json.dumps([indexes[0].classes, sorted(rows)]).encode()).hexdigest()
+    return _sha256([indexes[0].classes, sorted(rows)])
+
+
+def _sha256(plain: Sequence[Any]) -> str:
+    return hashlib.sha256(json.dumps(plain).encode()).hexdigest()
 
 
 def _counts(index: ImageIndex) -> dict[str, int]:

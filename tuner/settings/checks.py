@@ -15,15 +15,10 @@ from tuner.errors import did_you_mean
 from tuner.settings.wording import allowed, is_text, listed, shown
 
 LATER_KEYS = {
-    "data.mining_labels": "mining",
-    "data.test_root": "tuner.predict",
+    "data.test_root": "a test split scored once",
     "data.use": "the hand-over on all images",
-    "train.ema_decay": "averaged weights",
-    "mining.hard_fraction": "mining",
-    "mining.start_fraction": "mining",
-    "mining.end_fraction": "mining",
-    "mining.score": "mining",
-    "mining.noise_guard": "mining",
+    "mining.score": "mining by other scores",
+    "mining.noise_guard": "suspect labels",
     "search.patience": "the search's own ends",
     "resources.address": "clusters",
 }
@@ -31,7 +26,6 @@ LATER_CHOICES = {
     "search.sampler": ("rung_gp", "gp", "cmaes", "grid"),
 }
 LATER_ABOVE = {
-    "mining.ratio": (0, "mining"),
     "resources.gpus_per_trial": (1, "a trial on several GPUs"),
 }
 # As torchvision names its weights, alone or behind their class.
@@ -145,6 +139,15 @@ def _seeds_within_range(seed: int, num_seeds: int) -> str | None:
     )
 
 
+def _mining_ends_after_start(start: float, end: float) -> str | None:
+    if start < end:
+        return None
+    return (
+        f"mining.end_fraction: {end} is not above mining.start_fraction ({start}); "
+        f"use more than {start}"
+    )
+
+
 def _root_with_source(root: str | None, source: str) -> str | None:
     if source != "generated" and root is None:
         return f"data.root: missing (null); data.source={source} needs a folder, data.root=FOLDER"
@@ -203,6 +206,7 @@ RULES: Mapping[tuple[str, ...], Callable[..., str | None]] = {
     ("train.report_epochs", "search.grace_epochs", "train.epochs"): _reports_meet_rungs,
     ("train.accumulate_steps", "train.batch_size"): _slices_within_batch,
     ("train.seed", "search.confirm_seeds"): _seeds_within_range,
+    ("mining.start_fraction", "mining.end_fraction"): _mining_ends_after_start,
     ("data.root", "data.source"): _root_with_source,
     **{
         (key, "data.source"): partial(_labels_with_source, key)

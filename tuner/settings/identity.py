@@ -17,6 +17,7 @@ FREE_KEYS = (
     "data.root",
     "data.train_labels",
     "data.validation_labels",
+    "data.mining_labels",
     "data.download",
     "data.cache",
     "data.decoder",

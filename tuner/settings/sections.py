@@ -49,6 +49,12 @@ class DataConfig(Section):
         description="that of validation; null is label/valid_label.csv or val.txt where there is "
         "one, else validation is drawn from training",
     )
+    mining_labels: Text | None = Field(
+        default=None,
+        description="label file of the images that are hard in the first mining epoch, a csv or "
+        "lines of `path label`, relative to data.root (generated, torchvision: to here); null is "
+        "label/mining_label.csv for csv where there is one",
+    )
     dataset: Text | None = Field(
         default=None,
         description="classification set in torchvision.datasets, such as CIFAR10, CIFAR100, "
@@ -171,14 +177,32 @@ class TrainConfig(Section):
     clip_norm: Positive | None = Field(
         default=None, description="largest gradient norm; null is no limit"
     )
+    ema_decay: Annotated[float, Gt(0), Lt(1)] | None = Field(
+        default=None,
+        description="share that a running average of the weights keeps at each step, less in the "
+        "first ones; the average is what is evaluated and handed over; null is none",
+    )
     seed: Seed = Field(default=0, description="seed of weights, order and augmentation")
 
 
 class MiningConfig(Section):
     """Training on hard images more often."""
 
-    ratio: Literal[0] = Field(
-        default=0, description="images of a mining epoch per hard image; 0 is off"
+    ratio: Literal[0] | Annotated[float, Ge(1)] = Field(
+        default=0,
+        description="images of a mining epoch per hard image, the others drawn anew each time; "
+        "1 is hard images alone, 0 is off",
+    )
+    hard_fraction: Annotated[float, Gt(0), Le(1)] = Field(
+        default=0.25,
+        description="share of training images that are hard: the highest losses when last trained "
+        "on, at least one of each class",
+    )
+    start_fraction: Share = Field(
+        default=0.5, description="share of the run before the first mining epoch"
+    )
+    end_fraction: Annotated[float, Gt(0), Le(1)] = Field(
+        default=0.875, description="share of the run after which no mining epoch begins"
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from tuner.data.prepare import PreparedData
 from tuner.errors import CheckpointError
 from tuner.handover import (
+    describe_hard_images,
     describe_winner,
     forget_weights,
     is_handed_over,
@@ -23,6 +24,7 @@ from tuner.stages.tables import write_confirm_table, write_leaderboard
 from tuner.study.confirmed import Confirmed, confirmed, describe_confirmed
 from tuner.study.record import SEED_KEY, Record, Report, TrialRecord
 from tuner.training.checkpoint import CheckpointFolder
+from tuner.training.state import trained_weights
 from tuner.trial import checkpoint_folder
 
 
@@ -66,7 +68,7 @@ def hand_over(course: Course, data: PreparedData, record: Record, runs: Record |
     if runs and not ranking:
         say_under("confirm", "no run is complete: the best trial of the search is handed over")
     winner = choose(search, data, record, find_winners(search, record, runs, ranking))
-    write_winner(search, winner, describe(search, data, record, winner))
+    write_winner(search, data, winner, describe(search, data, record, winner))
     return winner
 
 
@@ -131,19 +133,24 @@ def describe(search: Search, data: PreparedData, record: Record, winner: Winner)
     return described
 
 
-def write_winner(search: Search, winner: Winner, described: Mapping[str, Any]) -> None:
+def write_winner(
+    search: Search, data: PreparedData, winner: Winner, described: Mapping[str, Any]
+) -> None:
     """Writes `best.yaml` and `best/`, unless they hold this winner already."""
     if is_handed_over(search.folder, described):
         return
     best_yaml = search.folder / "best.yaml"
     try:
-        weights = winner.files.load(winner.report["samples_seen"])
+        checkpoint = winner.files.load(winner.report["samples_seen"])
     except CheckpointError as error:
         forget_weights(search.folder / "best")
         write_best_yaml(best_yaml, described)
         raise CheckpointError(f"{error}; train it again: {retrain_command(search)}") from error
     config = search.config.with_overrides(winner.run.settings)
-    write_model_folder(search.folder / "best", weights["model"], described, config)
+    mining_labels = describe_hard_images(checkpoint, data.train, config)
+    write_model_folder(
+        search.folder / "best", trained_weights(checkpoint), described, config, mining_labels
+    )
     write_best_yaml(best_yaml, described)
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tuner.assemble import short_step_notes
+from tuner.assemble import mining_notes, short_step_notes
 from tuner.data.prepare import PreparedData
 from tuner.images import prepare_images
 from tuner.reading import decode_images
@@ -28,12 +28,14 @@ def prepare(course: Course) -> PreparedData:
             progress=progress,
         )
     largest = max(search.possible_values("train.batch_size"))
+    highest_ratio = max(search.possible_values("mining.ratio"))
     say_under(
         "prepare",
         f"{len(data.train)} training and {len(data.validation)} validation images "
         f"of {len(data.train.classes)} classes",
         *data.notes,
         *short_step_notes(largest, len(data.train)),
+        *mining_notes(search.config, highest_ratio, is_told=data.first_hard is not None),
     )
     return data
 

@@ -31,7 +31,7 @@ def plan_work(search: Search, num_images: int, num_validation: int, num_classes:
         trials=config.search.trials,
         confirm_runs=min(config.search.confirm_top, config.search.trials)
         * config.search.confirm_seeds,
-        checkpoint_bytes=checkpoint_bytes(largest_step(search), num_classes),
+        checkpoint_bytes=checkpoint_bytes(largest_step(search), num_classes, num_images),
         search_budget_s=config.search.time_budget_s or inf,
     )
 
@@ -48,7 +48,8 @@ def largest_step(search: Search) -> Config:
     found = search.config.with_overrides({"train.batch_size": largest})
     for keys, size in (
         (("optim.name", "optim.momentum"), lambda config: weight_copies(config.optim)),
-        (("model.name",), lambda config: checkpoint_bytes(config, num_classes=2)),
+        (("model.name",), lambda config: checkpoint_bytes(config, num_classes=2, num_images=0)),
+        (("mining.ratio",), lambda config: config.mining.ratio),
     ):
         combinations = product(*map(search.possible_values, keys))
         candidates = [

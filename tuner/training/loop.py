@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from functools import partial
+from itertools import tee
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from tuner.data.augment import augment_batch, evaluation_batch, to_device
 from tuner.data.index import ImageIndex
 from tuner.errors import CheckpointError
 from tuner.files import is_disk_error
+from tuner.training.average import update_average
 from tuner.training.evaluate import evaluate
 from tuner.training.feed import BatchSource, device_batches
 from tuner.training.memory import forget_peak, has_margin, keep_freed_memory
@@ -55,10 +57,7 @@ def fit(
     state.model.train()
     set_up_device(state.device)
     end = next_report(until_samples - 1, recipe, len(train))
-    plan = partial(plan_steps, state.samples_seen, end, train.keys, recipe)
-    requests = (step.positions for step in plan())
-    with closing(device_batches(loader, train.split, requests, state.device)) as batches:
-        feed = zip(plan(), batches, strict=False)  # the reader may run ahead of the training
+    with closing(_feed(state, loader, train, recipe, end)) as feed:
         while state.samples_seen < end:
             try:
                 _train_to_report(state, feed, train, recipe, save, checkpoint_every_s)
@@ -77,6 +76,25 @@ def fit(
             yield result
             if result.reason is not None:
                 return
+
+
+def _feed(
+    state: TrainState, loader: BatchSource, train: ImageIndex, recipe: Recipe, end: int
+) -> Generator[tuple[PlannedStep, Tensor], None, None]:
+    """Yield the steps to the first at or past `end`, each with its images.
+
+    Images are read ahead of the training; where it mines, to the end of the epoch, whose losses
+    have to be known before the next is planned.
+    """
+    while state.samples_seen < end:
+        if state.mining is None:
+            plan = plan_steps(state.samples_seen, end, train.keys, recipe)
+        else:
+            plan = state.mining.steps(state.samples_seen, end, train, recipe)
+        read, trained = tee(plan)
+        requests = (step.positions for step in read)
+        with closing(device_batches(loader, train.split, requests, state.device)) as batches:
+            yield from zip(trained, batches, strict=False)  # what is read ends with the plan
 
 
 def _train_to_report(
@@ -115,7 +133,7 @@ def take_step(
     is_whole = num_images == min(recipe.batch_size, len(train))  # no short last one of an epoch
     # The middle of the step: neither the first step nor the last has a learning rate of 0.
     lr = learning_rate(
-        state.samples_seen + num_images / 2,
+        state.samples_seen - state.samples_skipped + num_images / 2,
         total_samples=recipe.epochs * len(train),
         peak_lr=recipe.peak_lr,
         schedule=recipe.schedule,
@@ -139,10 +157,20 @@ def take_step(
     state.asks_for_room &= not is_whole
     # A loss that is no number stays in the sum: it is the flag of a diverged run.
     state.sums.totals += torch.stack([outcome.losses.sum(dtype=torch.float64), outcome.num_correct])
+    if state.mining is not None:
+        state.mining.note(step.positions, outcome.cross_entropy)
     state.sums.num_images += num_images
     state.micro_batch_size = outcome.micro_batch_size
     state.samples_seen += num_images
+    if outcome.is_skipped:
+        state.samples_skipped += num_images
+        return
     state.optimizer_steps += 1
+    if state.average is not None:
+        assert recipe.ema_decay is not None
+        update_average(
+            state.average, state.model, decay=recipe.ema_decay, num_steps=state.optimizer_steps
+        )
 
 
 def _first_room(state: TrainState) -> Callable[[], bool] | None:
@@ -187,7 +215,7 @@ def _report(
         message = f"training loss is {loss_sum} after {state.samples_seen} images"
         return build_result(state, recipe, len(train), reason="diverged", message=message)
     found = evaluate(
-        state.model,
+        state.model if state.average is None else state.average,
         _evaluation_batches(loader, validation, recipe, state),
         device=state.device,
         autocast_dtype=state.autocast_dtype,

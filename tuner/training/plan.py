@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from tuner.data.augment import Augment
 from tuner.data.keyed import epoch_order
+from tuner.data.mining import Mining
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class Recipe:
     clip_norm: float | None
     seed: int
     augment: Augment
+    ema_decay: float | None = None
+    mining: Mining | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +60,16 @@ def plan_steps(
     epoch, start = divmod(samples_seen, len(keys))
     while samples_seen < end:
         order = epoch_order(keys, seed=recipe.seed, epoch=epoch)
-        while start < len(keys) and samples_seen < end:
-            positions = order[start : start + recipe.batch_size]
-            yield PlannedStep(epoch, positions)
-            start += len(positions)
-            samples_seen += len(positions)
+        for step in plan_epoch(epoch, order, start, end - samples_seen, recipe.batch_size):
+            yield step
+            samples_seen += len(step.positions)
         epoch, start = epoch + 1, 0
+
+
+def plan_epoch(
+    epoch: int, order: NDArray[np.int64], start: int, num_images: int, batch_size: int
+) -> Iterator[PlannedStep]:
+    """Yield the steps on `order` from its place `start`, until `num_images` or all are taken."""
+    end = min(start + num_images, len(order))
+    for first in range(start, end, batch_size):
+        yield PlannedStep(epoch, order[first : first + batch_size])

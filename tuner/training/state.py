@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
+from tuner.training.average import start_average
 from tuner.training.ghost_norm import ghost_size
+from tuner.training.mining import MiningState
 from tuner.training.step import micro_batch_size
 
 
@@ -40,8 +42,11 @@ class TrainState:
     autocast_dtype: torch.dtype | None
     micro_batch_size: int  # images of one slice; halved where memory ran out
     sums: RunningSums
+    average: nn.Module | None = None  # of the weights over the steps, where one is kept
+    mining: MiningState | None = None  # where it comes back to hard images
     asks_for_room: bool = True  # whether the next whole step halves slices that leave none free
     samples_seen: int = 0
+    samples_skipped: int = 0  # of steps that fp16 skipped: the schedule stands still for them
     optimizer_steps: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)  # reports, as plain values
 
@@ -49,6 +54,7 @@ class TrainState:
         """Return everything needed to go on, as plain values and the live tensors themselves."""
         return {
             "model": self.model.state_dict(),
+            "average": None if self.average is None else self.average.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scaler": self.scaler.state_dict(),
             "micro_batch_size": self.micro_batch_size,
@@ -57,13 +63,17 @@ class TrainState:
             "train_s": self.sums.train_s,
             "data_wait_s": self.sums.data_wait_s,
             "samples_seen": self.samples_seen,
+            "samples_skipped": self.samples_skipped,
             "optimizer_steps": self.optimizer_steps,
             "history": self.history,
+            "mining": self.mining and self.mining.to_plain(),
         }
 
     def restore(self, plain: Mapping[str, Any]) -> None:
         """Go back to where `to_plain` was called, whatever device its tensors are on."""
         self.model.load_state_dict(plain["model"])
+        if self.average is not None:
+            self.average.load_state_dict(plain["average"])
         self.optimizer.load_state_dict(plain["optimizer"])
         if plain["scaler"]:  # empty where the run did not scale, as on a CPU before it
             self.scaler.load_state_dict(plain["scaler"])
@@ -76,8 +86,11 @@ class TrainState:
             data_wait_s=plain["data_wait_s"],
         )
         self.samples_seen = plain["samples_seen"]
+        self.samples_skipped = plain["samples_skipped"]
         self.optimizer_steps = plain["optimizer_steps"]
         self.history = list(plain["history"])
+        if self.mining is not None:
+            self.mining.restore(plain["mining"])
 
 
 def start_state(
@@ -89,12 +102,17 @@ def start_state(
     batch_size: int,
     accumulate_steps: int | str,
     seed: int,
+    is_averaged: bool = False,
 ) -> TrainState:
     """Return a run at its start; `seed` draws the model's first weights.
 
     `precision` is ``auto`` (fp32 on a CPU, bf16 on a GPU that has it, else fp16), ``fp32``,
     ``bf16`` or ``fp16``; fp16 alone scales its gradients. `accumulate_steps` ``auto`` begins with
-    one slice. The first step halves slices until a GPU has some memory to spare.
+    one slice. The first step halves slices until a GPU has some memory to spare. `is_averaged`
+    keeps a running average of the weights.
+
+    Raises:
+        SettingsError: The model cannot be copied, to be averaged.
     """
     torch.manual_seed(seed)
     model = build_model().to(device).to(memory_format=torch.channels_last)
@@ -107,7 +125,14 @@ def start_state(
         autocast_dtype=dtype,
         micro_batch_size=micro_batch_size(batch_size, accumulate_steps, ghost_size(model)),
         sums=no_sums(device),
+        average=start_average(model) if is_averaged else None,
     )
+
+
+def trained_weights(plain: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the weights of a checkpoint that its scores are of: the average where one is kept."""
+    weights: dict[str, Tensor] = plain["average"] or plain["model"]
+    return weights
 
 
 def no_sums(device: torch.device) -> RunningSums:

@@ -21,11 +21,13 @@ Prepare: TypeAlias = Callable[[slice], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """What a step leaves on the device; nothing here has been waited for."""
+    """What a step leaves on the device; only `is_skipped` has been waited for, with a scaler."""
 
     losses: Tensor  # (n,) float, per image, with label smoothing
+    cross_entropy: Tensor  # (n,) float, per image, without
     num_correct: Tensor  # () int64
     micro_batch_size: int  # smaller than asked where memory ran out
+    is_skipped: bool  # no weight moved: a scaled gradient was no finite number
 
 
 def micro_batch_size(batch_size: int, accumulate_steps: int | str, group_size: int) -> int:
@@ -68,7 +70,7 @@ def train_step(
     slice is halved in whole groups, so the step equals one that began with the smaller slice.
     `seed` keys the step's random numbers (dropout): no generator's state has to survive a crash.
     Where `has_room` says no, asked once the gradients are there, several groups are halved all the
-    same.
+    same. The device is waited for where gradients are scaled alone, to know of a step skipped.
 
     Raises:
         torch.OutOfMemoryError: One group alone does not fit.
@@ -77,6 +79,7 @@ def train_step(
     before = [buffer.clone() for buffer in buffers]
     group_size = ghost_size(model)
     num_groups = len(group_sizes(len(labels), group_size))
+    scale = scaler.get_scale()
     while True:
         torch.manual_seed(seed)
         sizes = slice_sizes(len(labels), micro_batch_size, group_size)
@@ -98,7 +101,7 @@ def train_step(
         nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
     scaler.step(optimizer)
     scaler.update()
-    return StepOutcome(*found, micro_batch_size)
+    return StepOutcome(*found, micro_batch_size, is_skipped=scaler.get_scale() < scale)
 
 
 def step_seed(seed: int, samples_seen: int) -> int:
@@ -115,13 +118,13 @@ def _gradients(
     seed: int,
     autocast_dtype: torch.dtype | None,
     label_smoothing: float,
-) -> tuple[Tensor, Tensor] | None:
-    """Return losses and number correct with the gradients in place; None: memory ran out.
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Return both losses and number correct, the gradients in place; None: memory ran out.
 
     The caller retries after this frame is gone: an exception being handled keeps every tensor
     of the failed slice alive (pytorch#27600).
     """
-    losses, correct = [], []
+    losses, plain, correct = [], [], []
     dropouts, first = keyed_dropouts(model), 0
     try:
         for targets in labels.split(sizes):
@@ -138,12 +141,15 @@ def _gradients(
             )
             scaler.scale(loss.sum() / len(labels)).backward()
             losses.append(loss.detach())
+            if label_smoothing:  # under which a sure and right answer costs, too
+                loss = F.cross_entropy(logits.detach(), targets, reduction="none")
+            plain.append(loss.detach())
             correct.append((logits.detach().argmax(1) == targets).sum())
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
         return None
-    return torch.cat(losses), torch.stack(correct).sum()
+    return torch.cat(losses), torch.cat(plain), torch.stack(correct).sum()
 
 
 def _smaller(micro_batch_size: int, num_images: int, group_size: int) -> int:

@@ -1,5 +1,6 @@
 """Settings are checked in one place, all mistakes are told, and every form reads back equal."""
 
+import math
 import types
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -70,6 +71,9 @@ def configs(draw: st.DrawFn) -> Config:
         "train.report_epochs": draw(st.none() | st.integers(1, 9).map(lambda n: length / n)),
         "train.accumulate_steps": draw(st.integers(1, values["train.batch_size"])),
         "train.seed": min(values["train.seed"], LARGEST_SEED - values["search.confirm_seeds"]),
+        "mining.end_fraction": draw(
+            st.floats(values["mining.start_fraction"], 1, exclude_min=True)
+        ),
         "data.root": None if values["data.source"] == "generated" else draw(values_of(str, [])),
     }
     if values["data.source"] not in ("csv", "list"):
@@ -221,8 +225,15 @@ def test_an_override_changes_its_key_alone() -> None:
             1,
             "space.lr: no such setting; did you mean optim.lr?",
         ),
-        ("mining.ratio", 2.0, "mining.ratio: mining comes with a later version (2.0); use 0"),
-        ("mining.ratio", -1, "mining.ratio: not allowed (-1); use 0"),
+        ("mining.ratio", -1, "mining.ratio: not allowed (-1); use 0 or a number from 1 up"),
+        ("mining.ratio", 0.5, "mining.ratio: not allowed (0.5); use 0 or a number from 1 up"),
+        ("mining.ratio", math.nan, "mining.ratio: not allowed (nan); use 0 or a number from 1 up"),
+        (
+            "mining.start_fraction",
+            0.9,
+            "mining.end_fraction: 0.875 is not above mining.start_fraction (0.9); "
+            "use more than 0.9",
+        ),
         (
             "resources.gpus_per_trial",
             2,

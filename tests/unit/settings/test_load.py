@@ -222,7 +222,7 @@ parameters:
   optim.weight_decay: {log: [0, 0.1]}
   train.epochs: {int: [1, 3]}
   data.image_size: [32, 64]
-  mining.ratio: [0, 1.5]
+  mining.ratio: [0, 0.5]
   optim.momentum: {float: [0, 1]}
 throughput:
   model.name: [lenet]
@@ -236,7 +236,7 @@ throughput:
         "orders of magnitude begin above 0",
         f"{where}: parameters.train.epochs: cannot be searched; trials must stay comparable",
         f"{where}: parameters.data.image_size: cannot be searched; trials must stay comparable",
-        f"{where}: parameters.mining.ratio: mining comes with a later version (1.5); use 0",
+        f"{where}: parameters.mining.ratio: not allowed (0.5); use 0 or a number from 1 up",
         f"{where}: parameters.optim.momentum: not allowed (1.0); use a number from 0 and below 1",
         f"{where}: throughput.model.name: changes more than the speed; search it under parameters, "
         "or use loader.num_workers, loader.prefetch_factor or train.accumulate_steps",

@@ -34,7 +34,9 @@ class Ended:
         self.course, self.record = course, record_of(course)
         self.runs: Record | None = None
         index = ImageIndex.from_paths("train", Path(), ("a", "b"), ["1", "2"], [0, 1])
-        self.data = PreparedData(train=index, validation=index, fingerprint="f00d", notes=())
+        self.data = PreparedData(
+            train=index, validation=index, fingerprint="f00d", images_fingerprint="f00d", notes=()
+        )
         for rate, score in zip(RATES, (0.5, 0.75, 0.625), strict=True):
             settings = {"optim.lr": rate, "optim.name": "sgd", "train.batch_size": 16}
             self.train(self.record, "trials", settings, score)
@@ -52,7 +54,9 @@ class Ended:
         record.end(number, "complete")
         weights = {"weight": torch.full((2,), score)}
         folder = self.course.search.folder / place / f"{number:04d}"
-        CheckpointFolder(folder, pytest.fail).save({"model": weights}, 100)
+        CheckpointFolder(folder, pytest.fail).save(
+            {"model": weights, "average": None, "mining": None}, 100
+        )
 
     def confirm(self, trial: int, *scores: float | None) -> None:
         """Add a confirm run of the trial for each score, on the seeds 1, 2 …"""

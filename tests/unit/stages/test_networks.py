@@ -37,7 +37,9 @@ def weights(here: Path) -> Path:
 
 def prepared() -> PreparedData:
     index = ImageIndex.from_paths("train", Path(), ("a", "b"), ["0", "1"], [0, 1])
-    return PreparedData(index, index, fingerprint="f00d", notes=(), record="{}")
+    return PreparedData(
+        index, index, fingerprint="f00d", images_fingerprint="", notes=(), record="{}"
+    )
 
 
 def test_every_model_is_checked_with_every_file_that_it_may_get(

@@ -64,7 +64,7 @@ def test_the_work_is_what_the_settings_ask_for(search_of: OpenSearch) -> None:
     assert (work.rungs, work.reduction_factor) == ((1000, 3000, 9000), 3)
     assert (work.trials, work.confirm_runs) == (7, 2 * 3)
     adam = search.config.with_overrides({"optim.name": "adam"})
-    assert work.checkpoint_bytes == checkpoint_bytes(adam, 10)
+    assert work.checkpoint_bytes == checkpoint_bytes(adam, 10, 1000)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +98,7 @@ def test_without_a_scheduler_there_is_one_length(
         ("model.name", "lenet", "resnet20"),
         ("optim.name", "sgd", "adamw"),
         ("optim.momentum", "0.0", "0.9"),
+        ("mining.ratio", "0", "2"),
     ],
 )
 def test_disk_is_planned_for_the_largest_checkpoint_that_may_come(
@@ -132,12 +133,14 @@ def test_a_model_that_is_not_there_is_told(search_of: OpenSearch) -> None:
         ("lenet", "adam"),
         ("lenet", "adamw"),
         ("resnet8_s2", "sgd"),
+        ("resnet8_s2", "sgd with mining"),
+        ("resnet8_s2", "sgd with an average"),
     ],
 )
 def test_a_checkpoint_has_at_most_the_size_that_is_planned_and_about_that(
     image_folder: Path, tmp_path: Path, model: str, optimizer: str
 ) -> None:
-    name, *without = optimizer.split(" without ")
+    name, *changed = optimizer.split(maxsplit=1)
     config = Config().with_overrides(
         {
             "data.source": "folder",
@@ -146,7 +149,9 @@ def test_a_checkpoint_has_at_most_the_size_that_is_planned_and_about_that(
             "model.name": model,
             "train.epochs": 1,
             "optim.name": name,
-            "optim.momentum": 0.0 if without else 0.9,
+            "optim.momentum": 0.0 if "without momentum" in changed else 0.9,
+            "train.ema_decay": 0.9 if "with an average" in changed else None,
+            "mining.ratio": 2 if "with mining" in changed else 0,
         }
     )
     data = prepare_quietly(config, tmp_path)
@@ -155,7 +160,7 @@ def test_a_checkpoint_has_at_most_the_size_that_is_planned_and_about_that(
         with closing(run.results(run.total_samples)) as results:
             assert math.isfinite([result.validation_loss for result in results][-1])
     size_bytes = run.checkpoints.path(run.total_samples).stat().st_size
-    planned_bytes = checkpoint_bytes(config, len(data.train.classes))
+    planned_bytes = checkpoint_bytes(config, len(data.train.classes), len(data.train))
     assert size_bytes <= planned_bytes <= 1.05 * size_bytes
 
 
