@@ -72,6 +72,7 @@ def write_csv(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             names.append(f"{flat.name}{separator}{path.parent.name}\r\n")
         (root / "label").mkdir(exist_ok=True)
         (root / f"label/{split}_label.csv").write_text(header + "".join(names), newline="")
+    (root / "label/mining_label.csv").write_text("class 2-0.jpg,class 2\n")
     (root / "test").mkdir()
     (root / "test/unknown.jpg").write_bytes((root / "val/class 1-0.jpg").read_bytes())
 
