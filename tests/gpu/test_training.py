@@ -269,4 +269,18 @@ def test_memory_that_runs_out_halves_the_evaluation(cuda: torch.device) -> None:
         found = evaluate(model, [(look, labels)], device=cuda)
     assert found.num_evaluated == 40
     assert found.num_correct_top1 == expected.num_correct_top1
+    assert torch.equal(found.predictions, expected.predictions)
     assert found.loss_sum == pytest.approx(expected.loss_sum, rel=1e-5)
+
+
+def test_of_equal_classes_the_first_is_predicted_as_on_a_cpu(cuda: torch.device) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randint(0, 3, (500, 1000), generator=generator).float()
+    labels = torch.randint(0, 20, (500,), generator=generator)
+    found = []
+    for device in (torch.device("cpu"), cuda):
+        look: Callable[[slice], Tensor] = logits.to(device).__getitem__
+        found.append(evaluate(nn.Identity(), [(look, labels.to(device))], device=device))
+        assert found[-1].num_correct_top1 == (found[-1].predictions == labels).sum()
+    assert torch.equal(found[0].predictions, found[1].predictions)
+    assert found[0].num_correct_top1 == found[1].num_correct_top1

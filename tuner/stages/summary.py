@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner.files import write_json
+from tuner.files import write_json_rows
+from tuner.reporting.classes import uneven_text
 from tuner.reporting.terminal import count_text, duration_text, metric_text, say, say_under
 from tuner.settings.wording import shown_path
 from tuner.stages.course import Course
@@ -46,31 +47,36 @@ def sum_up(
         "trainings": len(trained),
         "training_s": round(sum(trial.seconds for trial in trained), 1),
     }
+    path = folder / "summary.json"
+    before = summary_of(path, found)
+    evaluation = winner.evaluation if before is None else before.get("evaluation")
     say_winner(record, winner)
+    if evaluation and (uneven := uneven_text(evaluation)):
+        say_under("classes", f"best/: {uneven}")
     say_under(
         "cost",
         f"{count_text(found['images_trained'], 'image')} in "
         f"{count_text(len(trained), 'training')}, "
         f"{duration_text(found['training_s'])} of slot time",
     )
-    path = folder / "summary.json"
-    if not holds(path, found):
+    if before is None:
         expected_s = course.expected_s if is_whole else None
         say_times(times, expected_s)
         seconds = {stage: round(each, 2) for stage, each in times.items()}
         cost = {"seconds_of_this_start": seconds, "is_whole": is_whole}
-        write_json(path, {**found, **cost, "expected_s": expected_s and round(expected_s, 1)})
+        expected = {"expected_s": expected_s and round(expected_s, 1)}
+        write_json_rows(path, {**found, **cost, **expected, "evaluation": evaluation})
     say_under("files", f"{shown_path(folder)}: {', '.join(files_of(folder))}")
     say(f"retrain   {retrain_command(course.search)}")
 
 
-def holds(path: Path, found: Mapping[str, Any]) -> bool:
-    """Returns whether a summary of this outcome is there."""
+def summary_of(path: Path, found: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns the summary that is there; None where there is none of this outcome."""
     try:
-        before = json.loads(path.read_text(encoding="utf-8"))
-        return all(before[key] == value for key, value in found.items())
+        before: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return before if all(before[key] == value for key, value in found.items()) else None
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        return None
 
 
 def say_winner(record: Record, winner: Winner) -> None:

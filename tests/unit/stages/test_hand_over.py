@@ -14,6 +14,7 @@ from tuner import cli
 from tuner.data.index import ImageIndex
 from tuner.data.prepare import PreparedData
 from tuner.errors import CheckpointError
+from tuner.handover import is_handed_over
 from tuner.settings.text import read_yaml
 from tuner.stages.course import Course
 from tuner.stages.hand_over import Winner, hand_over
@@ -33,7 +34,7 @@ class Ended:
     def __init__(self, course: Course) -> None:
         self.course, self.record = course, record_of(course)
         self.runs: Record | None = None
-        index = ImageIndex.from_paths("train", Path(), ("a", "b"), ["1", "2"], [0, 1])
+        index = ImageIndex.from_paths("train", Path(), ("a", "b"), [*"12345"], [0, 0, 0, 0, 1])
         self.data = PreparedData(
             train=index, validation=index, fingerprint="f00d", images_fingerprint="f00d", notes=()
         )
@@ -65,6 +66,13 @@ class Ended:
         for seed, score in enumerate(scores, start=1):
             settings = {**self.record.trials[trial].settings, "train.seed": seed}
             self.train(self.runs, "confirm", settings, score)
+
+    def predict(self, place: str, *predictions: int) -> Path:
+        """Put what its report said of the five images into a checkpoint; return the file."""
+        files = CheckpointFolder(self.course.search.folder / place, pytest.fail)
+        found = torch.tensor(predictions, dtype=torch.int32)
+        files.save({**files.load(100), "predictions": found}, 100)
+        return files.path(100)
 
     def hand_over(self) -> Winner:
         return hand_over(self.course, self.data, self.record, self.runs)
@@ -259,7 +267,71 @@ def test_the_end_says_what_was_found_and_what_it_cost(
         "images_trained": 5400,
         "trainings": 7,
         "training_s": 60.0,
+        "evaluation": None,  # checkpoints of an earlier version hold no predictions
     }
+
+
+def test_the_summary_tells_which_classes_the_weights_handed_over_find(
+    ended: Ended, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended.confirm(1, 0.5, 0.75)
+    ended.predict("trials/0001", 1, 1, 1, 1, 1)
+    ended.predict("confirm/0000", 1, 1, 1, 1, 1)
+    ended.predict("confirm/0001", 0, 0, 1, 0, 0)  # of the best run
+    path = ended.course.search.folder / "summary.json"
+    winner = ended.hand_over()
+    capsys.readouterr()
+    sum_up(ended.course, winner, ended.record, ended.runs, TIMES, is_whole=True)
+    told = capsys.readouterr().out.splitlines()
+    assert told[3:6] == [
+        "          train.batch_size = 16",
+        "classes   best/: top-1 60.0 %, balanced top-1 37.5 %; class 'b' is found least: 0.0 % of "
+        "1 validation image",
+        "cost      4,500 images in 5 trainings, 50 s of slot time",
+    ]
+    assert json.loads(path.read_text())["evaluation"] == {
+        "top1": 0.6,
+        "balanced_top1": 0.375,
+        "classes": ["a", "b"],
+        "num_images": [4, 1],
+        "share_found": [0.75, 0.0],
+        "confusion": [[3, 1], [1, 0]],
+    }
+    assert "      [3, 1],\n      [1, 0]\n" in path.read_text()
+
+
+def test_where_the_winner_s_checkpoint_is_gone_a_search_ends_well_without_its_classes(
+    ended: Ended, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = ended.predict("trials/0001", 0, 0, 0, 0, 0)
+    path = ended.course.search.folder / "summary.json"
+    sum_up(ended.course, ended.hand_over(), ended.record, None, TIMES, is_whole=True)
+    before, told = path.read_bytes(), capsys.readouterr().out.splitlines()
+    for damage in (lambda: checkpoint.write_bytes(b"x"), checkpoint.unlink):
+        damage()
+        # Nothing new: the file is left, and what it holds is said again.
+        sum_up(ended.course, ended.hand_over(), ended.record, None, TIMES, is_whole=True)
+        assert path.read_bytes() == before
+        again = capsys.readouterr().out.splitlines()
+        assert [line for line in again if line.startswith("classes")] == [
+            "classes   best/: top-1 80.0 %, balanced top-1 50.0 %; class 'b' is found least: "
+            "0.0 % of 1 validation image"
+        ]
+        assert set(again) <= set(told)
+    path.unlink()
+    sum_up(ended.course, ended.hand_over(), ended.record, None, TIMES, is_whole=True)
+    assert json.loads(path.read_text())["evaluation"] is None
+    assert "classes" not in capsys.readouterr().out
+
+
+def test_a_winner_that_an_earlier_version_handed_over_is_left_alone(ended: Ended) -> None:
+    ended.hand_over()  # its reports know no balanced_top1
+    described = read_yaml(ended.course.search.folder / "best.yaml")
+    assert "balanced_top1" not in described["result"]
+    described["result"]["balanced_top1"] = 0.5
+    assert is_handed_over(ended.course.search.folder, described)
+    described["result"]["top1"] = 0.5
+    assert not is_handed_over(ended.course.search.folder, described)
 
 
 def test_a_start_with_nothing_to_train_leaves_the_cost_of_the_one_that_trained(
