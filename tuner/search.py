@@ -20,7 +20,14 @@ from tuner.stages.opening import Search, open_search
 
 
 class SearchKeys(cli.Keys):
-    """Searches a space for the best training settings; the same command again goes on."""
+    """Searches a space for the best training settings; the same command again goes on.
+
+    space=imagenet_small                                           images that are rendered
+    space=imagenet_small data.source=folder data.root=my_images    a folder for each class
+    space=csv_mining data.root=my_csv                              names and labels in CSV files
+    space=imagenet_small data.source=list data.root=my_list        lines of `path label`
+    space=cifar10 data.download=true                               a set of torchvision
+    """
 
     space: str = Field(description="name in search_spaces/, or the path of a .yaml file")
     name: cli.RunName | None = Field(

@@ -53,8 +53,9 @@ def refusal(name: str, *arguments: str) -> str:
         (["spaec=x", "space=x.yaml"], "error: spaec: no such setting; did you mean space?\n"),
         (
             ["space=imagenet_smal"],
-            "error: space: no such search space (imagenet_smal); use cifar10, imagenet_small or "
-            "the path of a .yaml file; did you mean imagenet_small?\n",
+            "error: space: no such search space (imagenet_smal); use cifar10, cifar10_lenet, "
+            "csv_mining, imagenet_small or the path of a .yaml file; "
+            "did you mean imagenet_small?\n",
         ),
         (
             ["space=imagenet_small", "model.weights=gone.pt"],

@@ -29,7 +29,9 @@ def values_of(spec: ParameterSpec) -> st.SearchStrategy[Any]:
 
 
 def test_the_spaces_of_the_readme_are_shipped() -> None:
-    assert {"imagenet_small", "cifar10"} <= SPACES.keys()
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    assert SPACES.keys() == {"imagenet_small", "cifar10", "cifar10_lenet", "csv_mining"}
+    assert {name for name in SPACES if f"| `{name}` |" in readme} == SPACES.keys()
 
 
 @pytest.mark.parametrize("name", SPACES)

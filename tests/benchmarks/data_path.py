@@ -80,8 +80,8 @@ def main() -> None:
 
 
 def config_of(folder: Path, name: str, **overrides: Any) -> Config:
-    given = {"data.source": "folder", "data.root": str(folder / name), **overrides}
-    return load_space(SPACES[name], []).config.with_overrides(given)
+    images = ["data.source=folder", f"data.root={folder / name}"]
+    return load_space(SPACES[name], images).config.with_overrides(overrides)
 
 
 class Prepared:

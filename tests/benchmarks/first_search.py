@@ -30,7 +30,7 @@ FILES = (
     "study.journal",
 )
 RUNS = {
-    "cifar10-small": ["space=cifar10"],
+    "cifar10-small": ["space=cifar10", "data.source=folder"],
     "imagenette-small": ["space=imagenet_small", "data.source=folder"],
 }
 

@@ -87,6 +87,7 @@ def stock_speed(images: Path, num_workers: int) -> float:
 def search_ours(images: Path, num_trials: int, epochs: int) -> tuple[dict[str, Any], list[Trial]]:
     settings = [
         "space=cifar10",
+        "data.source=folder",
         "data.root=FOLDER/cifar10-small",
         f"search.trials={num_trials}",
         f"search.max_concurrent={SLOTS}",

@@ -117,6 +117,21 @@ def test_labels_of_any_form_become_numbers_in_natural_order(
     assert prepared.notes == ()
 
 
+def test_names_and_labels_of_digits_lose_none(source: Source, tmp_path: Path) -> None:
+    train = {"007": {"001.jpg": image(1), "01.jpg": image(2)}, "7": {"1.jpg": image(3)}}
+    prepared = source.prepare(source.lay_out(tmp_path, train, {"007": {"1e3.jpg": image(4)}}))
+    labelled = {
+        path: prepared.train.classes[label]
+        for path, label in zip(prepared.train.paths(), prepared.train.labels, strict=True)
+    }
+    assert labelled == {
+        "train/007/001.jpg": "007",
+        "train/007/01.jpg": "007",
+        "train/7/1.jpg": "7",
+    }
+    assert list(prepared.validation.paths()) == ["val/007/1e3.jpg"]
+
+
 def test_the_same_images_are_the_same_data_set(tmp_path: Path) -> None:
     fingerprints = {
         each.prepare(each.lay_out(tmp_path / name, TRAIN, VALIDATION)).fingerprint

@@ -19,7 +19,7 @@ from tuner.stages.prepare import prepare
 from tuner.stages.train import open_record
 from tuner.study.record import Record
 
-ON_IMAGES = ("space=cifar10", "data.root=images")
+ON_IMAGES = ("space=cifar10", "data.source=folder", "data.root=images")
 
 SPACE = """
 data: {source: folder, image_size: 16}

@@ -36,8 +36,8 @@ with hold_folder(pathlib.Path(sys.argv[1])):
 SETTINGS = [
     (
         "space=cifar1",
-        "space: no such search space (cifar1); use cifar10, imagenet_small or the path of a "
-        ".yaml file; did you mean cifar10?",
+        "space: no such search space (cifar1); use cifar10, cifar10_lenet, csv_mining, "
+        "imagenet_small or the path of a .yaml file; did you mean cifar10?",
     ),
     ("space=mine.yaml", "mine.yaml: cannot be read (No such file or directory)"),
     ("space=", "space: no value given; write space=VALUE"),

@@ -78,6 +78,18 @@ def test_the_images_of_the_training_give_the_recorded_count(model: Path, told: T
     assert (features.shape, features.dtype) == ((12, 64), np.float32)
 
 
+def test_classes_that_validation_lacks_shift_no_other(here: Path, told: Told) -> None:
+    (here / "tiny.yaml").write_text(SPACE)
+    shutil.rmtree("images/val/class 1")
+    arguments = ("space=tiny.yaml", "data.root=images", "train.epochs=4", "output=model")
+    assert told.retrain(*arguments) == (0, [])
+    recorded = read_yaml(Path("model/best.yaml"))["result"]
+    said(told, "model=model", "images=images/val")
+    right = [row["label"] == row["prediction"] for row in rows(Path("predictions.csv"))]
+    assert (sum(right), len(right)) == (recorded["num_correct"], recorded["num_evaluated"])
+    assert sum(right) > 4  # of 8: one class for all of them gives 4
+
+
 def test_images_that_cannot_be_read_are_rows_with_their_reason(model: Path, told: Told) -> None:
     (model.parent / "photos").mkdir()
     for number in range(150):  # read by several processes

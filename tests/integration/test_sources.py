@@ -1,6 +1,8 @@
-"""From labels on disk to a trained model, for every form that labels come in."""
+"""From labels on disk to a trained model, for every form that labels come in.
 
-import csv
+`test_readme.py` searches over all of them.
+"""
+
 import json
 import socket
 from pathlib import Path
@@ -9,7 +11,6 @@ import pytest
 
 from tests.integration.conftest import Command, Told, errors, files_in
 from tests.unit.data.small_sets import SETS
-from tuner.reporting.terminal import HEAD_COLUMNS
 
 pytestmark = pytest.mark.usefixtures("space_file")
 CSV = ("space=tiny.yaml", "data.source=csv", "data.root=images", "train.epochs=1")
@@ -20,24 +21,6 @@ TRAIN = "label/train_label.csv"
 def labels(here: Path, csv_dataset: Path) -> Path:
     """Return the file of the training labels; commands start in the folder of the root."""
     return csv_dataset / TRAIN
-
-
-def test_csv_labels_are_searched_over(command: Command, csv_dataset: Path) -> None:
-    done = command.run(
-        "search",
-        *CSV,
-        "search.trials=2",
-        "search.confirm_top=0",
-        "throughput.loader.num_workers=null",
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = [line[HEAD_COLUMNS:] for line in done.stdout.splitlines()]
-    assert "24 training and 12 validation images of 3 classes" in lines
-    run = command.folder / "results/tiny-images"
-    with (run / "leaderboard.csv").open(newline="") as file:
-        assert len(list(csv.DictReader(file))) == 2
-    classes = json.loads((run / "best/classes.json").read_text())
-    assert classes == ["class 1", "class 2", "class 10"]
 
 
 def test_relative_paths_mean_the_same_from_any_folder(
@@ -110,24 +93,17 @@ def test_missing_and_bad_images_are_left_out_where_that_is_asked_for(
 SET = ("space=tiny.yaml", "data.source=torchvision", "data.root=sets", "train.epochs=1")
 
 
-def test_a_set_of_torchvision_is_searched_over(
-    command: Command, monkeypatch: pytest.MonkeyPatch
+def test_a_set_of_torchvision_is_counted_unwritten_and_trained_on(
+    here: Path, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    SETS["FashionMNIST"](command.folder / "sets", monkeypatch)
-    given = (*SET, "data.dataset=FashionMNIST", "search.trials=2", "search.confirm_top=0")
-    planned = command.run("search", *given, "dry_run=true")
-    assert (planned.returncode, planned.stderr) == (0, "")
-    assert "prepare 12 training and 6 validation images" in planned.stdout
-    assert not (command.folder / "results").exists()
-    done = command.run("search", *given)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "12 training and 6 validation images of 3 classes" in done.stdout
-    best = command.folder / "results/tiny-FashionMNIST/best"
-    classes = json.loads((best / "classes.json").read_text())
+    SETS["FashionMNIST"](here / "sets", monkeypatch)
+    given = (*SET, "data.dataset=FashionMNIST")
+    assert told.run_only("search", *given, "dry_run=true") == 0
+    assert "prepare 12 training and 6 validation images" in told.capsys.readouterr().out
+    assert not (here / "results").exists()
+    assert told.retrain(*given) == (0, [])
+    classes = json.loads((here / "results/tiny-retrain/classes.json").read_text())
     assert classes == ["Pullover", "T-shirt/top", "Trouser"]
-    again = command.run("retrain", f"config={best.parent}/best.yaml")
-    assert (again.returncode, again.stderr) == (0, "")
-    assert "repeated: " in again.stdout
 
 
 @pytest.mark.parametrize("command", ["search", "retrain"])

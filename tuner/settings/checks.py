@@ -30,6 +30,8 @@ LATER_ABOVE = {
 }
 # As torchvision names its weights, alone or behind their class.
 WEIGHTS_NAME = re.compile(r"(\w+_Weights\.)?(DEFAULT|[A-Z][A-Z0-9]*(_[A-Z0-9]+)*_V\d+)")
+# As YAML writes what is no text: in quotes it looks right and is not.
+NO_TEXT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|true|false|null")
 LARGEST_SEED = 2**31 - 1  # numpy takes 32 bits, torch's CPU generator no sign
 
 
@@ -63,6 +65,8 @@ def wrong_value(key: str, field: FieldInfo, value: Any) -> str:
         reason = f"{feature} comes with a later version"
     if is_text(field) and value is not None and not isinstance(value, str):
         words = f"{words} (in quotes where it looks like something else)"
+    elif isinstance(value, str) and NO_TEXT.fullmatch(value) and not is_text(field):
+        words = f"{words}, without quotes"
     return f"{key}: {reason} ({shown(value)}); use {words}"
 
 
@@ -80,6 +84,13 @@ def find_conflicts(possible: Mapping[str, Sequence[Any]]) -> list[Problem]:
         if line:
             found.append(Problem(keys, line))
     return found
+
+
+def unused_by_source(values: Mapping[str, Any], source: Any) -> dict[str, Any]:
+    """Those of the values by key that only another `data.source` has a use for."""
+    rules = {keys[0]: rule for keys, rule in RULES.items() if keys[1:] == ("data.source",)}
+    given = {key: value for key, value in values.items() if key in rules and value}
+    return {key: value for key, value in given.items() if rules[key](value, source)}
 
 
 def grace_epochs(asked: float | str, epochs: int) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import SettingsError, did_you_mean
-from tuner.settings.checks import Problem, unknown_key
+from tuner.settings.checks import Problem, unknown_key, unused_by_source
 from tuner.settings.config import Config, find_problems, find_wrong_values, known_fields
 from tuner.settings.space import (
     ChoiceSpec,
@@ -50,6 +50,7 @@ def load_space(name_or_path: str, overrides: Sequence[str]) -> Space:
 
     An override of a searched key fixes it. ``parameters.optim.lr={log: [1e-3, 1]}`` searches a
     key and ``parameters.optim.lr=null`` stops searching it; the same goes for ``throughput``.
+    Where another `data.source` is asked for, what only the file's has a use for is set aside.
 
     Raises:
         SettingsError: One line for each mistake in the file and on the command line.
@@ -61,7 +62,7 @@ def load_space(name_or_path: str, overrides: Sequence[str]) -> Space:
         raise SettingsError(*error.problems, *check_overrides(overrides)) from None
     in_file, problems = _flat(written)
     asked, unread = read_overrides(overrides)
-    given = in_file | asked
+    given, notes = _with_asked(in_file, asked)
     settings = _settings_in(given)
     parameters = _read_section("parameters", given, asked)
     throughput = _read_section("throughput", given, asked)
@@ -78,8 +79,8 @@ def load_space(name_or_path: str, overrides: Sequence[str]) -> Space:
     problems += find_problems(settings, {key: edge_values(spec) for key, spec in specs.items()})
     _refuse(problems, unread, path, asked)
     config = Config().with_overrides(settings)
-    notes = (*parameters.notes, *throughput.notes)
-    return Space(path.stem, config, parameters.specs, throughput.specs, notes)
+    notes += parameters.notes + throughput.notes
+    return Space(path.stem, config, parameters.specs, throughput.specs, tuple(notes))
 
 
 def load_settings(written: Mapping[str, Any], path: Path, overrides: Sequence[str]) -> Config:
@@ -95,7 +96,7 @@ def load_settings(written: Mapping[str, Any], path: Path, overrides: Sequence[st
     """
     in_file, problems = _flat(written)
     asked, unread = read_overrides(overrides)
-    settings = _with_absolute_paths(in_file | asked)
+    settings = _with_absolute_paths(_with_asked(in_file, asked)[0])
     problems += find_problems(settings)
     _refuse(problems, unread, path, asked)
     return Config().with_overrides(settings)
@@ -199,6 +200,20 @@ def _flat(written: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
             line = f"{section}: not a section ({shown(keys)}); write name: value lines under it"
             problems.append(Problem((), line))
     return values, problems
+
+
+def _with_asked(
+    in_file: Mapping[str, Any], asked: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """The file's values with those asked for over them, and a note on what is set aside."""
+    if "data.source" not in asked:
+        return {**in_file, **asked}, []
+    source = asked["data.source"]
+    unused = unused_by_source(in_file, source)
+    kept = {key: value for key, value in in_file.items() if key not in unused}
+    words = [f"{key}={shown(value)}" for key, value in unused.items() if key not in asked]
+    line = f"{', '.join(words)}: set aside, not used by data.source={shown(source)}"
+    return {**kept, **asked}, [line] if words else []
 
 
 def _settings_in(given: Mapping[str, Any]) -> dict[str, Any]:

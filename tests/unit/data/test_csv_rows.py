@@ -175,6 +175,13 @@ def test_control_characters_are_told() -> None:
     ]
 
 
+def test_a_name_that_goes_over_two_lines_is_told() -> None:
+    assert problems_of('path,label\n"a\nb.jpg",cat\nc.jpg,dog\n') == [
+        "t.csv line 2: a quote is open or misplaced; "
+        'begin and end the cell with ", double those within'
+    ]
+
+
 def test_the_first_of_many_mistakes_are_shown_and_all_are_counted() -> None:
     problems = problems_of("".join(f"{n}.jpg,\n" for n in range(9)))
     assert problems[:5] == [

@@ -1,5 +1,6 @@
 """What a label file names is looked up below the root, and every mistake is told by its line."""
 
+import codecs
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -72,6 +73,16 @@ def test_lines_are_read_from_files_of_their_own(root: Path) -> None:
     assert list_lines(root) == Listing(
         {"x": ["train/1.jpg"], "y": ["train/a/3.jpg"]}, {"x": ["train/2.jpg"]}, ()
     )
+
+
+@pytest.mark.parametrize(("name", "separator"), [("train.txt", " "), (TRAIN, ",")])
+def test_a_byte_order_mark_is_no_part_of_the_first_name(
+    root: Path, name: str, separator: str
+) -> None:
+    write(root, name, f"1.jpg{separator}x", f"2.jpg{separator}y")
+    (root / name).write_bytes(codecs.BOM_UTF8 + (root / name).read_bytes())
+    list_images = list_csv if name == TRAIN else list_lines
+    assert list_images(root).train == {"x": ["train/1.jpg"], "y": ["train/2.jpg"]}
 
 
 def test_label_files_may_lie_anywhere(root: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from tuner.data.decode import decode, fit_square
 from tuner.data.index import ImageIndex
@@ -105,6 +106,23 @@ def test_batches_are_the_files_in_order_for_any_number_of_workers(
             for batch, chosen in zip(batches, positions, strict=True):
                 assert batch.dtype == torch.uint8
                 assert torch.equal(batch, expected_batch(indexes["train"], chosen))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_images_of_any_shape_and_channels_make_one_batch(
+    hostile_tmp_path: Path, num_workers: int
+) -> None:
+    (hostile_tmp_path / "train").mkdir()
+    kinds = {"RGB": (1, 1), "L": (500, 1), "LA": (1, 500), "RGBA": (9, 7), "P": (40, 30)}
+    for number, (mode, size) in enumerate(kinds.items()):
+        noise = np.random.default_rng(number).integers(0, 256, (*size, 3), np.uint8)
+        Image.fromarray(noise).convert(mode).save(hostile_tmp_path / f"train/{mode}.png")
+    index = index_of(hostile_tmp_path, "train")
+    wanted = np.arange(len(kinds))
+    with open_loader({"train": index}, num_workers) as loader:
+        (batch,) = loader.batches("train", [wanted])
+    assert (batch.shape, batch.dtype) == ((5, STORED_PX, STORED_PX, 3), torch.uint8)
+    assert torch.equal(batch, expected_batch(index, wanted))
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

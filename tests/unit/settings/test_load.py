@@ -136,6 +136,54 @@ def test_the_command_line_adds_changes_removes_and_moves_what_is_searched() -> N
     assert (space.throughput, space.notes) == ({}, ())
 
 
+OF_A_SET = "data: {source: torchvision, dataset: CIFAR10, root: /sets, download: true}"
+
+
+def test_what_only_the_source_of_the_space_uses_is_set_aside_for_another() -> None:
+    name = written(OF_A_SET)
+    space = load_space(name, ["data.source=folder", "data.root=/images"])
+    asked = Config().with_overrides({"data.source": "folder", "data.root": "/images"})
+    assert space.config == asked
+    assert space.notes == (
+        "data.dataset=CIFAR10, data.download=true: set aside, not used by data.source=folder",
+    )
+    assert load_space(name, ["data.source=csv"]).config.data.root == "/sets"
+    generated = load_space(name, ["data.source=generated", "optim.lr=1"])
+    assert generated.config == Config().with_overrides({"optim.lr": 1})
+    assert generated.notes == (
+        "data.dataset=CIFAR10, data.root=/sets, data.download=true: set aside, "
+        "not used by data.source=generated",
+    )
+    other = load_space(name, ["data.source=torchvision", "data.dataset=CIFAR100"])
+    assert (other.config.data.dataset, other.config.data.download) == ("CIFAR100", True)
+    assert other.notes == ()
+
+
+def test_what_a_best_yaml_says_for_another_source_is_set_aside_as_well() -> None:
+    given = {"data": {"source": "torchvision", "dataset": "CIFAR10", "root": "/sets"}}
+    config = load_settings(given, Path("best.yaml"), ["data.source=folder", "data.root=/images"])
+    assert config == Config().with_overrides({"data.source": "folder", "data.root": "/images"})
+
+
+def test_what_the_command_line_asks_for_is_never_set_aside() -> None:
+    overrides = ["data.source=folder", "data.dataset=CIFAR10", "data.root=/images"]
+    assert problems_of(lambda: load_space(written(OF_A_SET), overrides)) == [
+        "data.dataset: not used by data.source=folder (CIFAR10); "
+        "add data.source=torchvision or data.dataset=null",
+    ]
+    assert problems_of(lambda: load_space(written(OF_A_SET), ["data.root=null"])) == [
+        "data.root: missing (null); data.source=torchvision needs a folder, data.root=FOLDER"
+    ]
+
+
+def test_a_conflict_inside_a_space_file_stays_one() -> None:
+    name = written("data: {source: folder, dataset: CIFAR10, root: /sets}")
+    assert problems_of(lambda: load_space(name, ["optim.lr=1"])) == [
+        "search_spaces/wrong.yaml: data.dataset: not used by data.source=folder (CIFAR10); "
+        "add data.source=torchvision or data.dataset=null",
+    ]
+
+
 def test_paths_are_made_absolute_where_the_command_starts(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
