@@ -13,6 +13,7 @@ from tuner.handover import (
     forget_weights,
     is_handed_over,
     write_best_yaml,
+    write_found,
     write_model_folder,
 )
 from tuner.reporting.terminal import say, say_under
@@ -21,11 +22,13 @@ from tuner.stages.course import Course
 from tuner.stages.networks import recorded_sha256
 from tuner.stages.opening import Search
 from tuner.stages.tables import write_confirm_table, write_leaderboard
-from tuner.study.confirmed import Confirmed, confirmed, describe_confirmed
+from tuner.study.confirmed import Confirmed, confirmed, describe_confirmed, rival
 from tuner.study.record import SEED_KEY, Record, Report, TrialRecord
 from tuner.training.checkpoint import CheckpointFolder
 from tuner.training.state import trained_weights
 from tuner.trial import checkpoint_folder
+
+FOUND = ("confirmed",)  # of a winner, by whatever runs there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class Winner:
         report: The best of `run`.
         checkpoints: Where those of `run` lie.
         confirmed: What its confirm runs say; None without them.
+        not_told_apart: The next configuration, where the runs do not tell it apart from this one.
     """
 
     trial: TrialRecord
@@ -45,6 +49,7 @@ class Winner:
     report: Report
     checkpoints: Path
     confirmed: Confirmed | None
+    not_told_apart: Confirmed | None = None
 
     @property
     def files(self) -> CheckpointFolder:
@@ -89,7 +94,7 @@ def find_winners(
         report = source.best_report(run.number)
         assert report is not None
         checkpoints = checkpoint_folder(search.folder, stage, run.number)
-        winners.append(Winner(trial, run, report, checkpoints, first))
+        winners.append(Winner(trial, run, report, checkpoints, first, rival(ranking)))
     return winners
 
 
@@ -129,15 +134,16 @@ def describe(search: Search, data: PreparedData, record: Record, winner: Winner)
         weights_sha256=recorded_sha256(search, record.settings, config.model.weights),
     )
     if winner.confirmed:
-        described["confirmed"] = describe_confirmed(record, winner.confirmed)
+        described["confirmed"] = describe_confirmed(record, winner.confirmed, winner.not_told_apart)
     return described
 
 
 def write_winner(
     search: Search, data: PreparedData, winner: Winner, described: Mapping[str, Any]
 ) -> None:
-    """Writes `best.yaml` and `best/`, unless they hold this winner already."""
+    """Writes `best.yaml` and `best/`; of a winner that they hold already what is new alone."""
     if is_handed_over(search.folder, described):
+        write_found(search.folder, {key: described[key] for key in FOUND if key in described})
         return
     best_yaml = search.folder / "best.yaml"
     try:

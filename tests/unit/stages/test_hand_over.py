@@ -238,11 +238,14 @@ def test_the_end_says_what_was_found_and_what_it_cost(
     capsys.readouterr()
     sum_up(ended.course, winner, ended.record, ended.runs, TIMES, is_whole=True)
     assert capsys.readouterr().out.splitlines() == [
-        "best      trial 1: 62.5 % ± 17.7 over 2 fresh seeds; 75.0 % in the search, "
-        "of 50 validation images",
+        "best      trial 1: 62.5 % ± 17.7 over 2 fresh seeds, of 50 validation images",
+        "          12.5 points less than its 75.0 % in the search",
+        "          one more run of it, on another seed: 0.0 to 100.0 %, 9 times in 10",
         "          optim.lr = 0.2",
         "          optim.name = sgd",
         "          train.batch_size = 16",
+        "luck      fresh seeds correct the luck of the seed; that of the validation images only a "
+        "test split corrects",
         "cost      5,400 images in 7 trainings, 1 min 0 s of slot time",
         "          prepare 1 s, measure 10 s, search 1 min 40 s, confirm 50 s, hand over 0 s",
         "          measure, search, confirm together 2 min 40 s",
@@ -281,6 +284,22 @@ def test_a_start_with_nothing_to_train_leaves_the_cost_of_the_one_that_trained(
     assert path.read_bytes() == before
 
 
+def test_a_summary_of_an_older_version_gains_what_is_known_now_and_keeps_its_cost(
+    ended: Ended,
+) -> None:
+    ended.confirm(1, 0.5, 0.75)
+    winner = ended.hand_over()
+    path = ended.course.search.folder / "summary.json"
+    sum_up(ended.course, winner, ended.record, ended.runs, TIMES, is_whole=True)
+    now = path.read_bytes()
+    old = json.loads(now)
+    del old["confirmed"]["interval"]
+    path.write_text(json.dumps(old))
+    nothing = dict.fromkeys(TIMES, 0.0)
+    sum_up(ended.course, winner, ended.record, ended.runs, nothing, is_whole=False)
+    assert path.read_bytes() == now
+
+
 def test_confirm_runs_that_are_not_asked_for_any_more_leave_no_table(ended: Ended) -> None:
     ended.confirm(1, 0.5)
     ended.hand_over()
@@ -296,17 +315,59 @@ def test_without_confirm_runs_the_end_says_the_score_of_the_search(
     winner = ended.hand_over()
     capsys.readouterr()
     sum_up(ended.course, winner, ended.record, None, TIMES, is_whole=True)
-    assert (
-        capsys.readouterr().out.splitlines()[0]
-        == "best      trial 1: 0.250 at epoch 1, of 50 validation images"
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "best      trial 1: 0.250 at epoch 1, of 50 validation images"
+    assert out[4] == (
+        "luck      the best of many trials was also the luckiest: fresh seeds correct the luck of "
+        "the seed (search.confirm_top=2), a test split that of the validation images"
     )
 
 
-def test_one_fresh_seed_has_no_spread(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_fresh_seed_has_neither_spread_nor_interval(
+    ended: Ended, capsys: pytest.CaptureFixture[str]
+) -> None:
     ended.confirm(1, 0.5)
     winner = ended.hand_over()
     capsys.readouterr()
     sum_up(ended.course, winner, ended.record, ended.runs, TIMES, is_whole=True)
-    assert capsys.readouterr().out.splitlines()[0] == (
-        "best      trial 1: 50.0 % over 1 fresh seed; 75.0 % in the search, of 50 validation images"
+    assert capsys.readouterr().out.splitlines()[:3] == [
+        "best      trial 1: 50.0 % over 1 fresh seed, of 50 validation images",
+        "          25.0 points less than its 75.0 % in the search",
+        "          how far one more run falls from that is not known: it takes two runs of one "
+        "configuration (search.confirm_seeds=2)",
+    ]
+
+
+def test_the_end_names_the_configuration_that_may_be_as_good(
+    ended: Ended, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended.confirm(1, 0.5, 0.75)
+    ended.confirm(2, 0.5, 0.5)
+    winner = ended.hand_over()
+    capsys.readouterr()
+    sum_up(ended.course, winner, ended.record, ended.runs, TIMES, is_whole=True)
+    out = capsys.readouterr().out.splitlines()
+    assert out[3] == (
+        "          trial 2 cannot be told apart from it: 50.0 % ± 0.0 over 2 fresh seeds"
     )
+    folder = ended.course.search.folder
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["confirmed"]["not_told_apart_from"] == 2
+    assert read_yaml(folder / "best.yaml")["confirmed"] == summary["confirmed"]
+
+
+def test_runs_of_other_configurations_tell_more_of_the_winner_without_its_checkpoint(
+    ended: Ended,
+) -> None:
+    ended.confirm(1, 0.5, 0.75)
+    ended.hand_over()
+    folder = ended.course.search.folder
+    before = read_yaml(folder / "best.yaml")
+    (folder / "confirm" / "0001" / "000000100.pt").unlink()
+    ended.confirm(2, 0.25, 0.25)
+    assert ended.hand_over().run.number == 1
+    assert weights_in(folder) == 0.75
+    for place in (folder, folder / "best"):
+        best = read_yaml(place / "best.yaml")
+        assert best["confirmed"]["degrees_of_freedom"] == 2
+        assert {**best, "confirmed": before["confirmed"]} == before

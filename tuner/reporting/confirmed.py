@@ -1,0 +1,63 @@
+"""What the confirm runs say, in people's words."""
+
+from tuner.reporting.terminal import count_text, metric_text
+from tuner.study.confirmed import Confirmed
+
+LUCK = (
+    "fresh seeds correct the luck of the seed; that of the validation images only a test split "
+    "corrects"
+)
+UNCONFIRMED_LUCK = (
+    "the best of many trials was also the luckiest: fresh seeds correct the luck of the seed "
+    "(search.confirm_top=2), a test split that of the validation images"
+)
+NO_INTERVAL = (
+    "how far one more run falls from that is not known: it takes two runs of one configuration "
+    "(search.confirm_seeds=2)"
+)
+
+
+def confirmed_text(metric: str, found: Confirmed) -> str:
+    """Returns mean and spread over the seeds, for people."""
+    spread = "" if found.spread is None else f" ± {metric_text(metric, found.spread, unit=False)}"
+    seeds = count_text(len(found.scores), "fresh seed")
+    return f"{metric_text(metric, found.mean)}{spread} over {seeds}"
+
+
+def confirmed_lines(
+    metric: str, found: Confirmed, in_search: float | None, not_told_apart: Confirmed | None
+) -> list[str]:
+    """Returns how the mean compares, what to expect of one more run, and what may be as good.
+
+    Args:
+        metric: Of the search.
+        found: The configuration.
+        in_search: Its score there.
+        not_told_apart: The next one, where the runs do not tell the two apart.
+    """
+    lines = [_beside_search(metric, found.mean, in_search), NO_INTERVAL]
+    if found.interval:
+        lines[1] = f"one more run of it, on another seed: {interval_text(metric, found.interval)}"
+    if not_told_apart:
+        lines.append(
+            f"trial {not_told_apart.trial_number} cannot be told apart from it: "
+            f"{confirmed_text(metric, not_told_apart)}"
+        )
+    return lines
+
+
+def interval_text(metric: str, interval: tuple[float, float]) -> str:
+    """Returns a 90 % interval for people."""
+    low, high = interval
+    low_text = metric_text(metric, low, unit=False)
+    return f"{low_text} to {metric_text(metric, high)}, 9 times in 10"
+
+
+def _beside_search(metric: str, mean: float, in_search: float | None) -> str:
+    there = metric_text(metric, in_search)
+    if in_search is None or metric_text(metric, mean) == there:
+        return f"{there} in the search"
+    compared = "less" if mean < in_search else "more"
+    points = "" if metric.endswith("loss") else " points"
+    difference = metric_text(metric, abs(mean - in_search), unit=False)
+    return f"{difference}{points} {compared} than its {there} in the search"
