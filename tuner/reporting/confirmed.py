@@ -1,6 +1,6 @@
 """What the confirm runs say, in people's words."""
 
-from tuner.reporting.terminal import count_text, metric_text
+from tuner.reporting.terminal import count_text, interval_text, metric_text
 from tuner.study.confirmed import Confirmed
 
 LUCK = (
@@ -37,20 +37,13 @@ def confirmed_lines(
     """
     lines = [_beside_search(metric, found.mean, in_search), NO_INTERVAL]
     if found.interval:
-        lines[1] = f"one more run of it, on another seed: {interval_text(metric, found.interval)}"
+        lines[1] = f"one more run of it, on another seed: {interval_text(metric, *found.interval)}"
     if not_told_apart:
         lines.append(
             f"trial {not_told_apart.trial_number} cannot be told apart from it: "
             f"{confirmed_text(metric, not_told_apart)}"
         )
     return lines
-
-
-def interval_text(metric: str, interval: tuple[float, float]) -> str:
-    """Returns a 90 % interval for people."""
-    low, high = interval
-    low_text = metric_text(metric, low, unit=False)
-    return f"{low_text} to {metric_text(metric, high)}, 9 times in 10"
 
 
 def _beside_search(metric: str, mean: float, in_search: float | None) -> str:

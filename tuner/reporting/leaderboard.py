@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.files import write_text
-from tuner.reporting.confirmed import interval_text
+from tuner.reporting.terminal import interval_text
 from tuner.settings.config import Config
 from tuner.study.confirmed import Confirmed, confirmed, confirmed_trials
 from tuner.study.record import SEED_KEY, Record, TrialRecord
@@ -101,7 +101,7 @@ def _row(
 def _one_more_run(metric: str, found: Confirmed | None) -> Row:
     interval = found.interval if found else None
     low, high = interval or (None, None)
-    in_words = interval_text(metric, interval) if interval else None
+    in_words = interval_text(metric, *interval) if interval else None
     return {"interval_low": low, "interval_high": high, "one_more_run": in_words}
 
 
