@@ -85,7 +85,7 @@ def prepare_dataset(
         list_images=list_images,
     )
     checked_by = f"{decoder}, {decoder_versions()}"
-    old_fingerprint, known = _recall(report_path, checked_by) if report_path else (None, {})
+    old_fingerprint, known = recall_facts(report_path, checked_by) if report_path else (None, {})
     check = partial(
         check_files,
         root,
@@ -141,7 +141,7 @@ def _index_of(split: str, root: Path, record: Mapping[str, Any]) -> ImageIndex:
     return ImageIndex.from_paths(split, root, tuple(record["classes"]), paths, labels)
 
 
-def _recall(report_path: Path, checked_by: str) -> tuple[str | None, Facts]:
+def recall_facts(report_path: Path, checked_by: str) -> tuple[str | None, Facts]:
     """Return the fingerprint and the facts by path of the last time; no facts of other versions."""
     try:
         record = json.loads(report_path.read_text(encoding="utf-8"))
@@ -195,7 +195,7 @@ def _draw(
 def _without_bad_images(
     drawn: Splits, facts: Facts, checked_by: str, read_hard: ReadHard | None
 ) -> PreparedData:
-    train, validation = (_good(index, facts) for index in (drawn.train, drawn.validation))
+    train, validation = (good_images(index, facts) for index in (drawn.train, drawn.validation))
     notes = list(drawn.notes)
     if lacking := classes_without_images(train):
         notes.append(f"data.limit: classes left without training images: {counted(lacking)}")
@@ -210,7 +210,7 @@ def _without_bad_images(
         notes.append(
             f"data.root: validation images with an identical training image: {counted(seen)}"
         )
-    fingerprint = images_fingerprint = _fingerprint((train, validation), facts)
+    fingerprint = images_fingerprint = fingerprint_of((train, validation), facts)
     first_hard = None
     if read_hard:
         first_hard, hard_notes = read_hard(train)
@@ -222,7 +222,7 @@ def _without_bad_images(
         "checked_by": checked_by,
         "notes": notes,
         "classes": train.classes,
-        "counts": {index.split: _counts(index) for index in (train, validation)},
+        "counts": {index.split: class_counts(index) for index in (train, validation)},
         "unreadable": bad,
         "copies_across_classes": across_classes,
         "copies_across_splits": across_splits,
@@ -242,7 +242,7 @@ def _without_bad_images(
     )
 
 
-def _good(index: ImageIndex, facts: Mapping[str, FileFacts]) -> ImageIndex:
+def good_images(index: ImageIndex, facts: Mapping[str, FileFacts]) -> ImageIndex:
     good = [facts[path].reason is None for path in index.paths()]
     return index if all(good) else index.take(np.flatnonzero(good))
 
@@ -293,7 +293,7 @@ def _copies(
     return across_classes, across_splits
 
 
-def _fingerprint(indexes: Sequence[ImageIndex], facts: Mapping[str, FileFacts]) -> str:
+def fingerprint_of(indexes: Sequence[ImageIndex], facts: Mapping[str, FileFacts]) -> str:
     """Return the SHA-256 over classes, splits, paths, labels and contents."""
     rows = [
         (index.split, path, label, facts[path].digest)
@@ -307,6 +307,6 @@ def _sha256(plain: Sequence[Any]) -> str:
     return hashlib.sha256(json.dumps(plain).encode()).hexdigest()
 
 
-def _counts(index: ImageIndex) -> dict[str, int]:
+def class_counts(index: ImageIndex) -> dict[str, int]:
     counts = np.bincount(index.labels, minlength=len(index.classes))
     return dict(zip(index.classes, counts.tolist(), strict=True))

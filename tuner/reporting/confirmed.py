@@ -1,16 +1,11 @@
 """What the confirm runs say, in people's words."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from tuner.reporting.terminal import count_text, interval_text, metric_text
 from tuner.study.confirmed import Confirmed
 
-LUCK = (
-    "fresh seeds correct the luck of the seed; that of the validation images only a test split "
-    "corrects"
-)
-UNCONFIRMED_LUCK = (
-    "the best of many trials was also the luckiest: fresh seeds correct the luck of the seed "
-    "(search.confirm_top=2), a test split that of the validation images"
-)
 NO_INTERVAL = (
     "how far one more run falls from that is not known: it takes two runs of one configuration "
     "(search.confirm_seeds=2)"
@@ -42,6 +37,45 @@ def confirmed_lines(
         lines.append(
             f"trial {not_told_apart.trial_number} cannot be told apart from it: "
             f"{confirmed_text(metric, not_told_apart)}"
+        )
+    return lines
+
+
+def luck_text(*, is_confirmed: bool, has_test: bool) -> str:
+    """Returns which luck is still in the score of the winner, and what would correct it."""
+    if is_confirmed and has_test:
+        return (
+            "fresh seeds correct the luck of the seed, the test split that of the validation images"
+        )
+    if is_confirmed:
+        return (
+            "fresh seeds correct the luck of the seed; that of the validation images only a test "
+            "split corrects (data.test_root)"
+        )
+    luckiest = "the best of many trials was also the luckiest"
+    if has_test:
+        return f"{luckiest}: its score on the test split is without that luck"
+    return (
+        f"{luckiest}: fresh seeds correct the luck of the seed (search.confirm_top=2), a test "
+        "split that of the validation images (data.test_root)"
+    )
+
+
+def held_out_lines(test: Mapping[str, Any]) -> list[str]:
+    """Returns the score on the test split, and how often it was looked at where that was not once.
+
+    Args:
+        test: As `best.yaml` has it.
+    """
+    images = count_text(test["num_evaluated"], "test image")
+    lines = [f"no score: the model's outputs are no numbers for some of {images}"]
+    if test["top1"] is not None:
+        share = f"{metric_text('top1', test['top1'])} ({test['num_correct']:,} right)"
+        lines = [f"top-1 {share} of {images}, which chose nothing"]
+    if test["looks"] > 1:
+        lines.append(
+            f"test images have been looked at {test['looks']} times in this search, as its winner "
+            "or they themselves changed: the more often, the less they say"
         )
     return lines
 

@@ -42,6 +42,7 @@ class Winner:
         checkpoints: Where those of `run` lie.
         confirmed: What its confirm runs say; None without them.
         not_told_apart: The next configuration, where the runs do not tell it apart from this one.
+        test: What its weights got on the test split, as `best.yaml` has it; None without one.
     """
 
     trial: TrialRecord
@@ -50,6 +51,7 @@ class Winner:
     checkpoints: Path
     confirmed: Confirmed | None
     not_told_apart: Confirmed | None = None
+    test: Mapping[str, Any] | None = None
 
     @property
     def files(self) -> CheckpointFolder:

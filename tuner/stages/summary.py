@@ -6,7 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from tuner.files import write_json
-from tuner.reporting.confirmed import LUCK, UNCONFIRMED_LUCK, confirmed_lines, confirmed_text
+from tuner.reporting.confirmed import (
+    confirmed_lines,
+    confirmed_text,
+    held_out_lines,
+    luck_text,
+)
 from tuner.reporting.terminal import count_text, duration_text, metric_text, say, say_under
 from tuner.settings.wording import shown_path
 from tuner.stages.course import Course
@@ -74,6 +79,7 @@ def describe_found(record: Record, winner: Winner) -> dict[str, Any]:
     return {
         "trial_number": winner.trial.number,
         "confirmed": confirmed and describe_confirmed(record, confirmed, winner.not_told_apart),
+        "test": winner.test,
     }
 
 
@@ -97,7 +103,10 @@ def say_winner(record: Record, winner: Winner) -> None:
     judged_by = count_text(winner.report["num_evaluated"], "validation image")
     settings = (f"{key} = {value}" for key, value in winner.trial.settings.items())
     say_under("best", f"trial {number}: {told}, of {judged_by}", *more, *settings)
-    say_under("luck", LUCK if confirmed else UNCONFIRMED_LUCK)
+    if winner.test:
+        say_under("test", *held_out_lines(winner.test))
+    has_test = winner.test is not None
+    say_under("luck", luck_text(is_confirmed=confirmed is not None, has_test=has_test))
 
 
 def say_times(times: Mapping[str, float], expected_s: float | None) -> None:

@@ -245,7 +245,7 @@ def test_the_end_says_what_was_found_and_what_it_cost(
         "          optim.name = sgd",
         "          train.batch_size = 16",
         "luck      fresh seeds correct the luck of the seed; that of the validation images only a "
-        "test split corrects",
+        "test split corrects (data.test_root)",
         "cost      5,400 images in 7 trainings, 1 min 0 s of slot time",
         "          prepare 1 s, measure 10 s, search 1 min 40 s, confirm 50 s, hand over 0 s",
         "          measure, search, confirm together 2 min 40 s",
@@ -256,6 +256,7 @@ def test_the_end_says_what_was_found_and_what_it_cost(
     assert summary == {
         "trial_number": 1,
         "confirmed": read_yaml(ended.course.search.folder / "best.yaml")["confirmed"],
+        "test": None,
         "seconds_of_this_start": TIMES,
         "is_whole": True,
         "expected_s": None,
@@ -319,7 +320,8 @@ def test_without_confirm_runs_the_end_says_the_score_of_the_search(
     assert out[0] == "best      trial 1: 0.250 at epoch 1, of 50 validation images"
     assert out[4] == (
         "luck      the best of many trials was also the luckiest: fresh seeds correct the luck of "
-        "the seed (search.confirm_top=2), a test split that of the validation images"
+        "the seed (search.confirm_top=2), a test split that of the validation images "
+        "(data.test_root)"
     )
 
 
