@@ -33,6 +33,7 @@ from tuner.training.weights import WeightsFit, load_weights
 
 # Of a tensor or a report beside its numbers; at most 420 in models of 10 to 727 tensors, 2026-12.
 ENTRY_BYTES = 512
+PREDICTION_BYTES = 4
 MINING_BYTES = 12  # of an image: its loss, and its position among the hard ones
 CHECKPOINT_EVERY_S = 60.0  # a kill in a long epoch costs at most this much work
 
@@ -222,13 +223,16 @@ def check_model(config: Config, num_classes: int) -> WeightsFit | None:
     return fit
 
 
-def checkpoint_bytes(config: Config, num_classes: int, num_images: int) -> int:
+def checkpoint_bytes(
+    config: Config, *, num_classes: int, num_images: int, num_validation: int
+) -> int:
     """Returns what a checkpoint has at most; the model is built once, on the CPU.
 
     Args:
         config: All settings.
-        num_classes: Of the model.
+        num_classes: Outputs of the model.
         num_images: Of training; what is known of each where the run mines.
+        num_validation: Images whose predictions it holds.
 
     Raises:
         SettingsError: There is no such model, or it cannot take such images.
@@ -239,10 +243,12 @@ def checkpoint_bytes(config: Config, num_classes: int, num_images: int) -> int:
     if config.train.ema_decay is not None:
         copies += state
     num_reports = ceil(config.train.epochs / config.report_epochs)
-    num_entries = len(state) + len(copies) + num_reports
-    mining_bytes = MINING_BYTES * num_images if config.mining.ratio else 0
+    num_entries = len(state) + len(copies) + num_reports + 1
     tensor_bytes = sum(each.nbytes for each in (*state, *copies))
-    return tensor_bytes + mining_bytes + ENTRY_BYTES * num_entries
+    image_bytes = PREDICTION_BYTES * num_validation
+    if config.mining.ratio:
+        image_bytes += MINING_BYTES * num_images
+    return tensor_bytes + image_bytes + ENTRY_BYTES * num_entries
 
 
 def weight_copies(optim: OptimConfig) -> int:

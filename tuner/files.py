@@ -71,6 +71,34 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def write_json_rows(path: Path, value: Any) -> None:
+    """Replaces `path` by strict JSON as `write_json` does; a list of plain values is one line.
+
+    So a table takes a line for each row.
+    """
+    write_text(path, _json_rows(value) + "\n")
+
+
+def _json_rows(value: Any, margin: str = "") -> str:
+    inner = margin + "  "
+    if isinstance(value, dict) and value:
+        parts = [f"{_json(key)}: {_json_rows(each, inner)}" for key, each in value.items()]
+        first, last = "{}"
+    elif isinstance(value, list | tuple) and any(
+        isinstance(each, dict | list | tuple) for each in value
+    ):
+        parts = [_json_rows(each, inner) for each in value]
+        first, last = "[]"
+    else:
+        return _json(value)
+    lines = f",\n{inner}".join(parts)
+    return f"{first}\n{inner}{lines}\n{margin}{last}"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
 def file_sha256(path: Path) -> str:
     """Returns the SHA-256 of a file's bytes, in hexadecimal.
 

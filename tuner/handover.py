@@ -17,11 +17,13 @@ from tuner.planning.environment import git_commit, processor, versions
 from tuner.settings.config import Config
 from tuner.settings.text import read_yaml, yaml_text
 from tuner.training.checkpoint import save_weights
+from tuner.training.confusion import describe_classes
 from tuner.training.own_model import find_code, is_own, look_in
 
 RESULT_KEYS = (
     "top1",
     "top5",
+    "balanced_top1",
     "validation_loss",
     "num_correct",
     "num_evaluated",
@@ -54,7 +56,8 @@ def describe_winner(
         trial_number: Its number in a search.
         weights_sha256: Of the file of first weights; None without one.
     """
-    result = {"metric": config.search.metric} | {key: report[key] for key in RESULT_KEYS}
+    result = {key: report[key] for key in RESULT_KEYS if key in report}  # of an older version
+    result = {"metric": config.search.metric} | result
     if trial_number is not None:
         result["trial_number"] = trial_number
     code = describe_code(config.model.name)
@@ -95,6 +98,19 @@ def find_recorded_code(recorded: Mapping[str, Any], model_name: str) -> None:
     code = recorded.get("model_code")
     if code and code["folder"] and recorded["settings"]["model"]["name"] == model_name:
         look_in(code["folder"], model_name)
+
+
+def describe_evaluation(
+    checkpoint: Mapping[str, Any] | None, validation: ImageIndex
+) -> dict[str, Any] | None:
+    """Returns what the report of a checkpoint found of each class, as plain values.
+
+    None where the checkpoint is gone, or was written by a version that kept no predictions.
+    """
+    predictions = (checkpoint or {}).get("predictions")
+    if predictions is None:
+        return None
+    return describe_classes(validation.classes, validation.labels, predictions.numpy())
 
 
 def is_handed_over(run_folder: Path, winner: Mapping[str, Any]) -> bool:
@@ -158,9 +174,10 @@ def describe_hard_images(
 
     None where the run did not mine.
     """
-    if checkpoint["mining"] is None:
+    mining = checkpoint.get("mining")  # came with a later version
+    if mining is None:
         return None
-    losses = checkpoint["mining"]["losses"].numpy()
+    losses = mining["losses"].numpy()
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(("path", "label", "loss"))

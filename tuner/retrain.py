@@ -16,7 +16,7 @@ from pydantic import Field
 
 from tuner import cli
 from tuner.errors import RunError, SettingsError, StudyError
-from tuner.files import hold_folder, write_json, write_text
+from tuner.files import hold_folder, write_json, write_json_rows, write_text
 from tuner.recorded import read_best
 from tuner.settings.config import Config, flatten
 from tuner.settings.identity import (
@@ -75,13 +75,16 @@ def main(keys: RetrainKeys, overrides: list[str]) -> None:
     """Trains, writes the model folder, and compares with what `best.yaml` had recorded."""
     task = read_task(keys, overrides)
     with hold_folder(task.output):
+        from tuner.reporting.classes import uneven_text
         from tuner.reporting.terminal import say
 
         run = open_training(task)
         if lost := run.what_is_lost(samples_reported(task)):
             say(lost)
         train(run, task)
-        hand_over(run, task)
+        evaluation = hand_over(run, task)
+        if evaluation and (uneven := uneven_text(evaluation)):
+            say(uneven)
         say(f"model folder: {task.output}")
         if task.recorded:
             from tuner.comparison import compare
@@ -306,9 +309,18 @@ def write_metrics(run: "TrainingRun", task: Task) -> None:
     write_text(task.output / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
 
 
-def hand_over(run: "TrainingRun", task: Task) -> None:
-    """Writes the model folder and `summary.json` from the best report's checkpoint."""
-    from tuner.handover import describe_hard_images, describe_winner, write_model_folder
+def hand_over(run: "TrainingRun", task: Task) -> Mapping[str, Any] | None:
+    """Writes the model folder and `summary.json` from the best report's checkpoint.
+
+    Returns:
+        What that report found of each class; None where an older version trained to it.
+    """
+    from tuner.handover import (
+        describe_evaluation,
+        describe_hard_images,
+        describe_winner,
+        write_model_folder,
+    )
     from tuner.training.state import trained_weights
 
     write_metrics(run, task)
@@ -327,13 +339,15 @@ def hand_over(run: "TrainingRun", task: Task) -> None:
     checkpoint = run.checkpoints.load(best["samples_seen"])
     mining_labels = describe_hard_images(checkpoint, run.data.train, task.config)
     write_model_folder(task.output, trained_weights(checkpoint), winner, task.config, mining_labels)
+    evaluation = describe_evaluation(checkpoint, run.data.validation)
     history = run.state.history
     cost = {
         "images": run.state.samples_seen,
         "seconds": sum(report["seconds"] for report in history),
         "final": history[-1],
     }
-    write_json(task.output / "summary.json", winner | cost)
+    write_json_rows(task.output / "summary.json", winner | cost | {"evaluation": evaluation})
+    return evaluation
 
 
 if __name__ == "__main__":

@@ -19,18 +19,26 @@ from tests.unit.training.conftest import RECIPE as RECIPE_OF_LOOP
 from tests.unit.training.conftest import memory_loader, small_net
 from tuner.data.augment import Augment, augment_batch, evaluation_batch, to_device
 from tuner.data.keyed import stable_keys
+from tuner.data.mining import Mining
 from tuner.training.checkpoint import CheckpointFolder
 from tuner.training.evaluate import evaluate
 from tuner.training.ghost_norm import GhostBatchNorm2d
 from tuner.training.loop import fit
 from tuner.training.memory import fence_gpu_memory
+from tuner.training.mining import start_mining
 from tuner.training.optim import build_optimizer
 from tuner.training.result import EpochResult
 from tuner.training.speed import time_steps
 from tuner.training.state import TrainState, start_state
 from tuner.training.step import train_step
 
-RECIPE = replace(RECIPE_OF_LOOP, batch_size=16, report_samples=30)
+RECIPE = replace(
+    RECIPE_OF_LOOP,
+    batch_size=16,
+    report_samples=30,
+    ema_decay=0.9,
+    mining=Mining(ratio=1.5, hard_fraction=0.2, start_fraction=0.3, end_fraction=0.9),
+)
 
 
 def net() -> nn.Module:
@@ -39,7 +47,7 @@ def net() -> nn.Module:
 
 
 def start(device: torch.device, precision: str = "fp32") -> TrainState:
-    return start_state(
+    state = start_state(
         net,
         lambda model: build_optimizer(model, name="sgd", lr=1, momentum=0.9, weight_decay=1e-3),
         device=device,
@@ -47,7 +55,10 @@ def start(device: torch.device, precision: str = "fp32") -> TrainState:
         batch_size=RECIPE.batch_size,
         accumulate_steps=2,
         seed=0,
+        is_averaged=True,
     )
+    state.mining = start_mining(60, None, device)
+    return state
 
 
 def run(state: TrainState, **options: Any) -> Generator[EpochResult, None, None]:
@@ -269,4 +280,18 @@ def test_memory_that_runs_out_halves_the_evaluation(cuda: torch.device) -> None:
         found = evaluate(model, [(look, labels)], device=cuda)
     assert found.num_evaluated == 40
     assert found.num_correct_top1 == expected.num_correct_top1
+    assert torch.equal(found.predictions, expected.predictions)
     assert found.loss_sum == pytest.approx(expected.loss_sum, rel=1e-5)
+
+
+def test_of_equal_classes_the_first_is_predicted_as_on_a_cpu(cuda: torch.device) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randint(0, 3, (500, 1000), generator=generator).float()
+    labels = torch.randint(0, 20, (500,), generator=generator)
+    found = []
+    for device in (torch.device("cpu"), cuda):
+        look: Callable[[slice], Tensor] = logits.to(device).__getitem__
+        found.append(evaluate(nn.Identity(), [(look, labels.to(device))], device=device))
+        assert found[-1].num_correct_top1 == (found[-1].predictions == labels).sum()
+    assert torch.equal(found[0].predictions, found[1].predictions)
+    assert found[0].num_correct_top1 == found[1].num_correct_top1

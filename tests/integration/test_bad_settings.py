@@ -77,7 +77,7 @@ SETTINGS = [
     ),
     (
         "search.metric=top_1",
-        "search.metric: not allowed (top_1); use top1, top5 or validation_loss",
+        "search.metric: not allowed (top_1); use top1, top5, balanced_top1 or validation_loss",
     ),
     (
         "search.trials=0",

@@ -60,7 +60,9 @@ def test_a_search_begun_without_a_test_split_goes_on_with_one_and_scores_its_win
     assert line == (
         f"top-1 {100 * count / 15:.1f} % ({count} right) of 15 test images, which chose nothing"
     )
-    test = {"top1": count / 15, "num_correct": count, "num_evaluated": 15, "looks": 1}
+    top1 = count / 15  # as many images of each class
+    test = {"top1": top1, "balanced_top1": pytest.approx(top1), "num_correct": count}
+    test |= {"num_evaluated": 15, "looks": 1}
     assert read_yaml(folder / "best.yaml") == {**best, "test": test}
     assert read_yaml(folder / "best" / "best.yaml") == {**best, "test": test}
     assert json.loads((folder / "summary.json").read_text()) == {**summary, "test": test}

@@ -1,6 +1,7 @@
 """Predicting as a user does it: the recorded score again, a row for every image, whole files."""
 
 import csv
+import json
 import shutil
 import signal
 import time
@@ -51,6 +52,14 @@ def test_the_images_of_the_training_give_the_recorded_count(model: Path, told: T
     assert lines == [f"predictions.csv: 12 images, 0 unreadable, top-1 {percent} % ({count})"]
     found = rows(Path("predictions.csv"))
     assert list(found[0]) == COLUMNS
+    evaluation = json.loads((model / "summary.json").read_text())["evaluation"]
+    classes = evaluation["classes"]
+    matrix = np.zeros((3, 3), int)
+    for row in found:
+        matrix[classes.index(row["label"]), classes.index(row["prediction"])] += 1
+    assert evaluation["confusion"] == matrix.tolist()
+    assert evaluation["balanced_top1"] == pytest.approx(recorded["balanced_top1"])
+    assert recorded["balanced_top1"] == pytest.approx(np.trace(matrix) / 12)  # 4 of each
     assert [row["image"] for row in found[3:6]] == [
         "class 1/3.jpg",
         "class 10/0.jpg",

@@ -124,11 +124,23 @@ def test_a_retrain_on_a_full_disk_ends_in_one_line_and_goes_on_once_there_is_roo
 
 
 def test_best_yaml_trains_to_the_recorded_count(command: Command) -> None:
+    validation = command.folder / "images" / "val"
+    for number in (1, 2, 3):
+        (validation / "class 2" / f"{number}.jpg").unlink()
+    (validation / "class 1" / "3.jpg").replace(validation / "class 2" / "0.jpg")  # a wrong label
     command.run("retrain", "space=tiny.yaml", "data.root=images", "output=first")
-    best = json.loads((command.folder / "first" / "summary.json").read_text())["result"]
+    summary = json.loads((command.folder / "first" / "summary.json").read_text())
+    best, evaluation = summary["result"], summary["evaluation"]
     done = command.run("retrain", "config=first/best.yaml")
-    told = f"{best['num_correct']} of 12 right at epoch {best['epoch']:g}, as recorded"
+    told = f"{best['num_correct']} of 8 right at epoch {best['epoch']:g}, as recorded"
     assert done.stdout.splitlines()[-1] == f"repeated: {told}"
+    assert done.stdout.splitlines()[-3] == (
+        f"top-1 {100 * best['top1']:.1f} %, balanced top-1 {100 * best['balanced_top1']:.1f} %; "
+        "class 'class 2' is found least: 0.0 % of 1 validation image"
+    )
+    assert evaluation["num_images"] == [3, 1, 4]
+    assert sum(evaluation["confusion"][k][k] for k in range(3)) == best["num_correct"]
+    assert evaluation["balanced_top1"] == best["balanced_top1"]
     changed = command.run("retrain", "config=first/best.yaml", "optim.lr=0.06", "output=changed")
     assert changed.stdout.splitlines()[-1] == (
         "not compared with the recorded result: optim.lr was 0.05 and is now 0.06"

@@ -1,6 +1,7 @@
 """A whole search on real images and a real Ray: killed, gone on with, and its winner repeated."""
 
 import csv
+import json
 import os
 import random
 import shlex
@@ -91,6 +92,13 @@ def test_a_killed_search_extended_later_ends_as_one_that_was_not_and_its_winner_
     assert {row["state"] for row in rows} == {"complete", "stopped"}
     assert list(rows[0])[-3:] == ["optim.lr", "train.batch_size", "optim.weight_decay"]
     assert_the_mean_decided(whole)
+    evaluations = [
+        json.loads((folder / "summary.json").read_text())["evaluation"] for folder in (whole, torn)
+    ]
+    assert evaluations[0] == evaluations[1]
+    best = read_yaml(torn / "best.yaml")["result"]
+    assert sum(evaluations[0]["confusion"][k][k] for k in range(3)) == best["num_correct"]
+    assert evaluations[0]["balanced_top1"] == best["balanced_top1"]
 
     retrained = command.run("retrain", "config=results/torn/best.yaml")
     assert retrained.stdout.splitlines()[-1].startswith("repeated: ")

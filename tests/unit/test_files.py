@@ -1,6 +1,7 @@
 """Files are whole or not there, and a folder belongs to one run at a time."""
 
 import errno
+import json
 import os
 import re
 from pathlib import Path
@@ -16,6 +17,7 @@ from tuner.files import (
     replacing,
     stopping_for_disk,
     write_json,
+    write_json_rows,
     write_text,
 )
 
@@ -38,6 +40,38 @@ def test_json_without_a_token_that_json_does_not_have(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Out of range float"):
         write_json(tmp_path / "x.json", {"score": float("nan")})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_takes_a_line_for_each_of_its_rows(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    value = {
+        "a": {"b": [1, "ü", None], "none": {}, "c": [[1, 0], [0, 2]], "d": [{"e": [0.5]}, []]},
+        "f": [],
+    }
+    write_json_rows(path, value)
+    assert json.loads(path.read_text()) == value
+    assert path.read_text().splitlines() == [
+        "{",
+        '  "a": {',
+        '    "b": [1, "ü", null],',
+        '    "none": {},',
+        '    "c": [',
+        "      [1, 0],",
+        "      [0, 2]",
+        "    ],",
+        '    "d": [',
+        "      {",
+        '        "e": [0.5]',
+        "      },",
+        "      []",
+        "    ]",
+        "  },",
+        '  "f": []',
+        "}",
+    ]
+    with pytest.raises(ValueError, match="Out of range float"):
+        write_json_rows(path, {"rows": [[0.0], [float("inf")]]})
+    assert json.loads(path.read_text()) == value
 
 
 def test_a_second_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:

@@ -22,10 +22,13 @@ from tuner.data.index import (
     draw_order,
     load_splits,
 )
+from tuner.data.label_text import shown
 from tuner.data.listing import ListImages, counted
 from tuner.data.verify import FileFacts, Progress, check_files
 from tuner.errors import DataError
 from tuner.files import write_text
+
+UNEVEN = 10  # times the images of the smallest class in the largest: worth a word
 
 Facts = Mapping[str, FileFacts]
 # Given the good images of training: which are known to be hard, and what there is to say.
@@ -197,6 +200,8 @@ def _without_bad_images(
 ) -> PreparedData:
     train, validation = (good_images(index, facts) for index in (drawn.train, drawn.validation))
     notes = list(drawn.notes)
+    if uneven := _uneven(train):
+        notes.append(f"data.root: {uneven}; search.metric=balanced_top1 counts every class alike")
     if lacking := classes_without_images(train):
         notes.append(f"data.limit: classes left without training images: {counted(lacking)}")
     bad = [path for path, fact in facts.items() if fact.reason]
@@ -239,6 +244,18 @@ def _without_bad_images(
     text = json.dumps(record, ensure_ascii=False, allow_nan=False)
     return PreparedData(
         train, validation, fingerprint, images_fingerprint, tuple(notes), first_hard, text
+    )
+
+
+def _uneven(train: ImageIndex) -> str:
+    """Return the largest and the smallest class, where that has images and they are far apart."""
+    counts = {name: count for name, count in class_counts(train).items() if count}
+    largest, smallest = (choose(counts, key=counts.__getitem__) for choose in (max, min))
+    if counts[largest] <= UNEVEN * counts[smallest]:
+        return ""
+    return (
+        f"training classes are uneven: {counts[largest]:,} images of {shown(largest)}, "
+        f"{counts[smallest]:,} of {shown(smallest)}"
     )
 
 

@@ -11,6 +11,7 @@ from ray.util.metrics import Gauge
 DESCRIPTIONS = {
     "top1": "Validation images classified right by the first guess, as a fraction of 1.",
     "top5": "Validation images whose class is among the first five guesses, as a fraction of 1.",
+    "balanced_top1": "Mean over the classes of the share classified right by the first guess.",
     "validation_loss": "Mean loss of a validation image, in nats.",
     "train_loss": "Mean loss of a training image since the report before, in nats.",
     "images_per_s": "Training images a second, evaluation left out.",

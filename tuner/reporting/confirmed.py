@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tuner.reporting.classes import is_uneven
 from tuner.reporting.terminal import count_text, interval_text, metric_text
 from tuner.study.confirmed import Confirmed
 
@@ -71,7 +72,9 @@ def held_out_lines(test: Mapping[str, Any]) -> list[str]:
     lines = [f"no score: the model's outputs are no numbers for some of {images}"]
     if test["top1"] is not None:
         share = f"{metric_text('top1', test['top1'])} ({test['num_correct']:,} right)"
-        lines = [f"top-1 {share} of {images}, which chose nothing"]
+        balanced = f"; balanced top-1 {metric_text('balanced_top1', test['balanced_top1'])}"
+        more = balanced if is_uneven(test) else ""
+        lines = [f"top-1 {share} of {images}, which chose nothing{more}"]
     if test["looks"] > 1:
         lines.append(
             f"test images have been looked at {test['looks']} times in this search, as its winner "

@@ -14,6 +14,8 @@ from tuner.study.record import SEED_KEY, Record, TrialRecord
 
 Row = dict[str, Any]
 
+SCORES = ("top1", "top5", "balanced_top1", "validation_loss")
+
 
 def leaderboard_rows(
     record: Record,
@@ -111,7 +113,7 @@ def _state(trial: TrialRecord) -> str:
 
 def _scores(record: Record, trial: TrialRecord) -> Row:
     best = record.best_report(trial.number) or {}
-    return {key: best.get(key) for key in ("top1", "top5", "validation_loss")}
+    return {key: best.get(key) for key in SCORES}
 
 
 def _training(trial: TrialRecord) -> Row:

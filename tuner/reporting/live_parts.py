@@ -13,7 +13,12 @@ from tuner.reporting.progress import NUM_BEST, NUM_FAILURES, Failure, Figures, S
 from tuner.reporting.terminal import metric_text
 
 STAGES = ("prepare", "measure", "search", "confirm", "hand over")
-METRIC_NAMES = {"top1": "top-1", "top5": "top-5", "validation_loss": "loss"}
+METRIC_NAMES = {
+    "top1": "top-1",
+    "top5": "top-5",
+    "balanced_top1": "balanced top-1",
+    "validation_loss": "loss",
+}
 NUM_HEAD = 3
 FEW_SLOTS = 4
 MORE_SLOTS = 4

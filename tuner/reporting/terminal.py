@@ -32,6 +32,7 @@ class PatientConsole(Console):
 CONSOLE = PatientConsole(highlight=False, soft_wrap=True)
 
 HEAD_COLUMNS = 10
+SHARES = ("top1", "top5", "balanced_top1")
 
 Report = Mapping[str, Any]
 
@@ -91,7 +92,7 @@ def metric_text(metric: str, value: float | None, *, unit: bool = True) -> str:
     """A score for people: a share in percent, a loss to three digits."""
     if value is None:
         return "none"
-    if metric.startswith("top"):
+    if metric in SHARES:
         return f"{100 * value:.1f}{' %' if unit else ''}"
     return f"{value:.3f}"
 

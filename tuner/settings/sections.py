@@ -215,8 +215,10 @@ class SearchConfig(Section):
     """How settings are proposed, compared and stopped."""
 
     trials: Count = Field(default=12, description="configurations tried")
-    metric: Literal["top1", "top5", "validation_loss"] = Field(
-        default="top1", description="what decides"
+    metric: Literal["top1", "top5", "balanced_top1", "validation_loss"] = Field(
+        default="top1",
+        description="what decides; balanced_top1 is the mean of top-1 over the classes, which "
+        "counts a rare one like every other",
     )
     sampler: Literal["auto", "tpe", "random", "qmc"] = Field(
         default="auto", description="how the next configuration is proposed; auto is tpe"

@@ -1,13 +1,14 @@
 """Stage hand over: leaderboard, confirm table, `best.yaml` and the model folder of the winner."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tuner.data.prepare import PreparedData
 from tuner.errors import CheckpointError
 from tuner.handover import (
+    describe_evaluation,
     describe_hard_images,
     describe_winner,
     forget_weights,
@@ -43,6 +44,7 @@ class Winner:
         confirmed: What its confirm runs say; None without them.
         not_told_apart: The next configuration, where the runs do not tell it apart from this one.
         test: What its weights got on the test split, as `best.yaml` has it; None without one.
+        evaluation: What `report` found of each class; None where its checkpoint is gone.
     """
 
     trial: TrialRecord
@@ -52,6 +54,7 @@ class Winner:
     confirmed: Confirmed | None
     not_told_apart: Confirmed | None = None
     test: Mapping[str, Any] | None = None
+    evaluation: Mapping[str, Any] | None = None
 
     @property
     def files(self) -> CheckpointFolder:
@@ -75,8 +78,8 @@ def hand_over(course: Course, data: PreparedData, record: Record, runs: Record |
     if runs and not ranking:
         say_under("confirm", "no run is complete: the best trial of the search is handed over")
     winner = choose(search, data, record, find_winners(search, record, runs, ranking))
-    write_winner(search, data, winner, describe(search, data, record, winner))
-    return winner
+    checkpoint = write_winner(search, data, winner, describe(search, data, record, winner))
+    return replace(winner, evaluation=describe_evaluation(checkpoint, data.validation))
 
 
 def find_winners(
@@ -142,24 +145,32 @@ def describe(search: Search, data: PreparedData, record: Record, winner: Winner)
 
 def write_winner(
     search: Search, data: PreparedData, winner: Winner, described: Mapping[str, Any]
-) -> None:
-    """Writes `best.yaml` and `best/`; of a winner that they hold already what is new alone."""
-    if is_handed_over(search.folder, described):
+) -> dict[str, Any] | None:
+    """Writes `best.yaml` and `best/`; of a winner that they hold already what is new alone.
+
+    Returns:
+        The winner's checkpoint; None where it cannot be read and is not needed any more.
+    """
+    is_there = is_handed_over(search.folder, described)
+    if is_there:
         write_found(search.folder, {key: described[key] for key in FOUND if key in described})
-        return
     best_yaml = search.folder / "best.yaml"
     try:
         checkpoint = winner.files.load(winner.report["samples_seen"])
     except CheckpointError as error:
+        if is_there:
+            return None
         forget_weights(search.folder / "best")
         write_best_yaml(best_yaml, described)
         raise CheckpointError(f"{error}; train it again: {retrain_command(search)}") from error
-    config = search.config.with_overrides(winner.run.settings)
-    mining_labels = describe_hard_images(checkpoint, data.train, config)
-    write_model_folder(
-        search.folder / "best", trained_weights(checkpoint), described, config, mining_labels
-    )
-    write_best_yaml(best_yaml, described)
+    if not is_there:
+        config = search.config.with_overrides(winner.run.settings)
+        mining_labels = describe_hard_images(checkpoint, data.train, config)
+        write_model_folder(
+            search.folder / "best", trained_weights(checkpoint), described, config, mining_labels
+        )
+        write_best_yaml(best_yaml, described)
+    return checkpoint
 
 
 def retrain_command(search: Search) -> str:

@@ -25,6 +25,7 @@ from tuner.settings.text import read_yaml
 from tuner.stages.course import Course
 from tuner.stages.hand_over import Winner
 from tuner.study.record import SEED_KEY
+from tuner.training.confusion import balanced_top1
 from tuner.training.evaluate import Evaluation, evaluate
 from tuner.training.loop import evaluation_batches, set_up_device
 from tuner.training.state import autocast_dtype
@@ -42,14 +43,16 @@ class Look:
         samples_seen: By that run until then.
         images: The fingerprint of the test images.
         num_correct: None where the model's outputs were no numbers.
+        balanced_top1: The mean of top-1 over the classes; None as above.
     """
 
     trial_number: int
     seed: int
     samples_seen: int
     images: str
-    num_correct: int | None
     num_evaluated: int
+    num_correct: int | None = None
+    balanced_top1: float | None = None
 
     def is_of(self, other: "Look") -> bool:
         """Says whether the same weights were shown the same images."""
@@ -99,13 +102,12 @@ def score_held_out(course: Course, held_out: HeldOut | None, winner: Winner) -> 
         seed=winner.run.settings.get(SEED_KEY, course.search.config.train.seed),
         samples_seen=winner.report["samples_seen"],
         images=held_out.fingerprint,
-        num_correct=None,
         num_evaluated=len(held_out.images),
     )
     looks = read_looks(looks_path(course))
     look = next((each for each in looks if each.is_of(wanted)), None)
     if look is None:
-        look = replace(wanted, num_correct=count_correct(course, held_out))
+        look = with_score(wanted, held_out, evaluate_best(course, held_out))
         looks = [*looks, look]
         write_json(looks_path(course), [asdict(each) for each in looks])
     test = describe_look(look, num_looks=len(looks))
@@ -123,19 +125,19 @@ def describe_look(look: Look, *, num_looks: int) -> dict[str, Any]:
     count = look.num_correct
     return {
         "top1": None if count is None else count / look.num_evaluated,
+        "balanced_top1": look.balanced_top1,
         "num_correct": count,
         "num_evaluated": look.num_evaluated,
         "looks": num_looks,
     }
 
 
-def count_correct(course: Course, held_out: HeldOut) -> int | None:
-    """Returns how many test images the model in `best/` gets right.
-
-    None where its outputs are no numbers: that is never a score.
-    """
-    found = evaluate_best(course, held_out)
-    return found.num_correct_top1 if math.isfinite(found.loss_sum) else None
+def with_score(look: Look, held_out: HeldOut, found: Evaluation) -> Look:
+    """Returns the look with what was found; outputs that are no numbers are never a score."""
+    if not math.isfinite(found.loss_sum):
+        return look
+    balanced = balanced_top1(held_out.images.labels, found.predictions.numpy())
+    return replace(look, num_correct=found.num_correct_top1, balanced_top1=balanced)
 
 
 def evaluate_best(course: Course, held_out: HeldOut) -> Evaluation:

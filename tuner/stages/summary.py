@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner.files import write_json
+from tuner.files import write_json_rows
+from tuner.reporting.classes import uneven_text
 from tuner.reporting.confirmed import (
     confirmed_lines,
     confirmed_text,
@@ -50,25 +51,29 @@ def sum_up(
         "trainings": len(trained),
         "training_s": round(sum(trial.seconds for trial in trained), 1),
     }
+    path = folder / "summary.json"
+    before = summary_of(path, cost)
+    # Where the checkpoint has gone since, what was found then stays true of the same weights.
+    evaluation = winner.evaluation or (before or {}).get("evaluation")
+    found = describe_found(record, winner)
     say_winner(record, winner)
+    if evaluation and (uneven := uneven_text(evaluation)):
+        say_under("classes", f"best/: {uneven}")
     say_under(
         "cost",
         f"{count_text(cost['images_trained'], 'image')} in "
         f"{count_text(len(trained), 'training')}, "
         f"{duration_text(cost['training_s'])} of slot time",
     )
-    path = folder / "summary.json"
-    before = summary_of(path, cost)
     if before is None:
         expected_s = course.expected_s if is_whole else None
         say_times(times, expected_s)
         seconds = {stage: round(each, 2) for stage, each in times.items()}
         cost |= {"seconds_of_this_start": seconds, "is_whole": is_whole}
         cost |= {"expected_s": expected_s and round(expected_s, 1)}
-    found = describe_found(record, winner)
-    summary = {**before, **found} if before else {**found, **cost}
+    summary = {**(before or {**found, **cost}), **found, "evaluation": evaluation}
     if summary != before:
-        write_json(path, summary)
+        write_json_rows(path, summary)
     say_under("files", f"{shown_path(folder)}: {', '.join(files_of(folder))}")
     say(f"retrain   {retrain_command(course.search)}")
 

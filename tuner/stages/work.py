@@ -1,5 +1,6 @@
 """The training that a search asks for, as numbers."""
 
+from functools import partial
 from itertools import product
 from math import inf
 
@@ -31,7 +32,12 @@ def plan_work(search: Search, num_images: int, num_validation: int, num_classes:
         trials=config.search.trials,
         confirm_runs=min(config.search.confirm_top, config.search.trials)
         * config.search.confirm_seeds,
-        checkpoint_bytes=checkpoint_bytes(largest_step(search), num_classes, num_images),
+        checkpoint_bytes=checkpoint_bytes(
+            largest_step(search),
+            num_classes=num_classes,
+            num_images=num_images,
+            num_validation=num_validation,
+        ),
         search_budget_s=config.search.time_budget_s or inf,
     )
 
@@ -46,9 +52,10 @@ def largest_step(search: Search) -> Config:
     """
     largest = max(search.possible_values("train.batch_size"))
     found = search.config.with_overrides({"train.batch_size": largest})
+    model_bytes = partial(checkpoint_bytes, num_classes=2, num_images=0, num_validation=0)
     for keys, size in (
         (("optim.name", "optim.momentum"), lambda config: weight_copies(config.optim)),
-        (("model.name",), lambda config: checkpoint_bytes(config, num_classes=2, num_images=0)),
+        (("model.name",), model_bytes),
         (("mining.ratio",), lambda config: config.mining.ratio),
     ):
         combinations = product(*map(search.possible_values, keys))

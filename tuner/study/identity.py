@@ -22,6 +22,7 @@ UNITS = {
     "samples_seen": "training images",
     "top1": "fraction of 1",
     "top5": "fraction of 1",
+    "balanced_top1": "fraction of 1, the mean over classes",
     "validation_loss": "nats",
     "train_loss": "nats",
     "seconds": "s",

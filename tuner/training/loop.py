@@ -17,6 +17,7 @@ from tuner.data.index import ImageIndex
 from tuner.errors import CheckpointError
 from tuner.files import is_disk_error
 from tuner.training.average import update_average
+from tuner.training.confusion import balanced_top1
 from tuner.training.evaluate import evaluate
 from tuner.training.feed import BatchSource, device_batches
 from tuner.training.memory import forget_peak, has_margin, keep_freed_memory
@@ -229,6 +230,7 @@ def _report(
     if not math.isfinite(found.loss_sum):
         message = f"validation loss is {found.loss_sum} after {state.samples_seen} images"
         return build_result(state, recipe, len(train), reason="diverged", message=message)
+    state.predictions = found.predictions
     return build_result(
         state,
         recipe,
@@ -239,6 +241,7 @@ def _report(
         validation_loss=found.loss_sum / found.num_evaluated,
         top1=found.num_correct_top1 / found.num_evaluated,
         top5=found.num_correct_top5 / found.num_evaluated,
+        balanced_top1=balanced_top1(validation.labels, found.predictions.numpy()),
         num_correct=found.num_correct_top1,
         num_evaluated=found.num_evaluated,
     )

@@ -39,6 +39,7 @@ class EpochResult:
     validation_loss: float = math.nan
     top1: float = math.nan
     top5: float = math.nan
+    balanced_top1: float = math.nan  # the mean over classes, however many images each has
     num_correct: int = 0
     num_evaluated: int = 0
     reason: str | None = None

@@ -49,6 +49,7 @@ class TrainState:
     samples_skipped: int = 0  # of steps that fp16 skipped: the schedule stands still for them
     optimizer_steps: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)  # reports, as plain values
+    predictions: Tensor | None = None  # the last report's, int32 (validation images,), on the CPU
 
     def to_plain(self) -> dict[str, Any]:
         """Return everything needed to go on, as plain values and the live tensors themselves."""
@@ -66,6 +67,7 @@ class TrainState:
             "samples_skipped": self.samples_skipped,
             "optimizer_steps": self.optimizer_steps,
             "history": self.history,
+            "predictions": self.predictions,
             "mining": self.mining and self.mining.to_plain(),
         }
 
@@ -86,9 +88,10 @@ class TrainState:
             data_wait_s=plain["data_wait_s"],
         )
         self.samples_seen = plain["samples_seen"]
-        self.samples_skipped = plain["samples_skipped"]
+        self.samples_skipped = plain.get("samples_skipped", 0)
         self.optimizer_steps = plain["optimizer_steps"]
         self.history = list(plain["history"])
+        self.predictions = plain.get("predictions")  # came with a later version
         if self.mining is not None:
             self.mining.restore(plain["mining"])
 
@@ -131,7 +134,7 @@ def start_state(
 
 def trained_weights(plain: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the weights of a checkpoint that its scores are of: the average where one is kept."""
-    weights: dict[str, Tensor] = plain["average"] or plain["model"]
+    weights: dict[str, Tensor] = plain.get("average") or plain["model"]
     return weights
 
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -82,6 +83,24 @@ def test_only_the_bad_images_that_a_limit_draws_are_named(image_folder: Path) ->
     with pytest.raises(DataError) as caught:
         run(image_folder, limit=6)
     assert caught.value.problems == tuple(f"{path}: {EMPTY}{REMEDY}" for path in sorted(drawn[:2]))
+
+
+@pytest.mark.parametrize(("num_images", "is_said"), [(10, False), (11, True)])
+def test_training_classes_that_are_uneven_are_said(
+    image_folder: Path, num_images: int, is_said: bool
+) -> None:
+    train = image_folder / "train"
+    for number in range(1, 8):
+        (train / "class 2" / f"{number}.jpg").unlink()
+    for number in range(8, num_images):
+        rng = np.random.default_rng(number)
+        pixels = rng.integers(0, 80, (20, 24, 3), np.uint8)
+        Image.fromarray(pixels).save(train / "class 10" / f"{number}.jpg")
+    note = (
+        "data.root: training classes are uneven: 11 images of 'class 10', 1 of 'class 2'; "
+        "search.metric=balanced_top1 counts every class alike"
+    )
+    assert run(image_folder).notes == ((note,) if is_said else ())
 
 
 def test_classes_that_a_limit_leaves_empty_are_said(image_folder: Path) -> None:

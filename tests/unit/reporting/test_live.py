@@ -167,6 +167,7 @@ def test_where_not_all_slots_fit_the_busy_ones_are_shown(tmp_path: Path) -> None
     ("metric", "direction", "best"),
     [
         ("top1", "maximize", ["trial 3  90.0 %", "trial 1  50.0 %", "trial 2  50.0 %"]),
+        ("balanced_top1", "maximize", ["trial 3  90.0 %", "trial 1  50.0 %", "trial 2  50.0 %"]),
         ("validation_loss", "minimize", ["trial 0  0.100", "trial 1  0.500", "trial 2  0.500"]),
     ],
 )

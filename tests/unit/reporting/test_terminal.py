@@ -96,6 +96,7 @@ def test_a_size_is_told_in_powers_of_a_thousand(count: int, text: str) -> None:
     [
         ("top1", 0.4584, True, "45.8 %"),
         ("top5", 1.0, True, "100.0 %"),
+        ("balanced_top1", 0.4584, True, "45.8 %"),
         ("top1", 0.0123, False, "1.2"),
         ("validation_loss", 1.5478, True, "1.548"),
         ("validation_loss", 0.0123, False, "0.012"),

@@ -189,7 +189,7 @@ def test_an_override_changes_its_key_alone() -> None:
         (
             "search.metric",
             "top_1",
-            "search.metric: not allowed (top_1); use top1, top5 or validation_loss",
+            "search.metric: not allowed (top_1); use top1, top5, balanced_top1 or validation_loss",
         ),
         (
             "search.sampler",
@@ -329,7 +329,12 @@ def test_reports_may_be_closer_than_rungs() -> None:
 
 @pytest.mark.parametrize(
     ("metric", "direction"),
-    [("top1", "maximize"), ("top5", "maximize"), ("validation_loss", "minimize")],
+    [
+        ("top1", "maximize"),
+        ("top5", "maximize"),
+        ("balanced_top1", "maximize"),
+        ("validation_loss", "minimize"),
+    ],
 )
 def test_the_direction_follows_from_the_metric(metric: str, direction: str) -> None:
     assert Config().with_overrides({"search.metric": metric}).search.direction == direction

@@ -233,7 +233,7 @@ def test_a_disk_budget_that_is_too_small_is_refused_before_anything_is_said(
         told.open("resources.disk_budget_gb=0.001", is_dry_run=is_dry_run)
     assert caught.value.problems == (
         "resources.disk_budget_gb: 0.001 wanted, the search needs 0.011 (14 checkpoints of "
-        "0.764 MB, 4 for each of 2 side by side); use at least that or a lower "
+        "0.767 MB, 4 for each of 2 side by side); use at least that or a lower "
         "search.max_concurrent",
     )
     assert told.capsys.readouterr().out == ""

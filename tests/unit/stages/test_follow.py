@@ -209,7 +209,7 @@ def test_more_slots_than_the_disk_has_room_for_are_refused_before_ray_starts(
         run_search(course, session, jobs, record)
     assert caught.value.problems == (
         "resources.disk_budget_gb: 0.02 wanted, the search needs 0.026 (34 checkpoints of "
-        "0.756 MB, 4 for each of 8 side by side); use at least that or a lower "
+        "0.757 MB, 4 for each of 8 side by side); use at least that or a lower "
         "search.max_concurrent",
     )
     assert record.trials == []

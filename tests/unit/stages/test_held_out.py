@@ -110,7 +110,9 @@ def scored(tmp_path: Path, course_of: OpenCourse) -> Scored:
 
 def scored_as(num_correct: int | None, looks: int) -> dict[str, Any]:
     top1 = None if num_correct is None else num_correct / 4
-    return {"top1": top1, "num_correct": num_correct, "num_evaluated": 4, "looks": looks}
+    balanced = None if num_correct is None else 0.5  # all of one class, and none of the other
+    scores = {"top1": top1, "balanced_top1": balanced, "num_correct": num_correct}
+    return {**scores, "num_evaluated": 4, "looks": looks}
 
 
 def test_the_winner_is_scored_once(scored: Scored, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,8 +151,12 @@ def test_other_test_images_are_another_look(scored: Scored) -> None:
     (Path(root) / "b" / "0.png").unlink()
     scored.held_out = open_held_out(scored.course, scored.data)
     assert scored.score().test == {
-        "top1": 1.0, "num_correct": 3, "num_evaluated": 3, "looks": 2,
-    }  # fmt: skip
+        "top1": 1.0,
+        "balanced_top1": 1.0,
+        "num_correct": 3,
+        "num_evaluated": 3,
+        "looks": 2,
+    }
 
 
 def test_without_a_test_split_the_score_that_the_winner_has_stays_and_no_other_gets_one(
@@ -199,7 +205,10 @@ def test_the_end_says_the_score_and_how_often_it_was_looked_at(
     times = dict.fromkeys(("prepare", "measure", "search", "confirm", "hand over"), 0.0)
     sum_up(scored.course, winner, scored.record, scored.runs, times, is_whole=True)
     out = capsys.readouterr().out.splitlines()
-    place = out.index("test      top-1 25.0 % (1 right) of 4 test images, which chose nothing")
+    place = out.index(
+        "test      top-1 25.0 % (1 right) of 4 test images, which chose nothing; "
+        "balanced top-1 50.0 %"
+    )
     assert out[place + 1 : place + 3] == [
         "          test images have been looked at 2 times in this search, as its winner or they "
         "themselves changed: the more often, the less they say",

@@ -64,7 +64,11 @@ def test_the_work_is_what_the_settings_ask_for(search_of: OpenSearch) -> None:
     assert (work.rungs, work.reduction_factor) == ((1000, 3000, 9000), 3)
     assert (work.trials, work.confirm_runs) == (7, 2 * 3)
     adam = search.config.with_overrides({"optim.name": "adam"})
-    assert work.checkpoint_bytes == checkpoint_bytes(adam, 10, 1000)
+    assert work.checkpoint_bytes == checkpoint_bytes(
+        adam, num_classes=10, num_images=1000, num_validation=500
+    )
+    more = plan_work(search, 1000, 5000, 10)
+    assert more.checkpoint_bytes - work.checkpoint_bytes == 4 * 4500  # an int32 a prediction
 
 
 @pytest.mark.parametrize(
@@ -160,7 +164,12 @@ def test_a_checkpoint_has_at_most_the_size_that_is_planned_and_about_that(
         with closing(run.results(run.total_samples)) as results:
             assert math.isfinite([result.validation_loss for result in results][-1])
     size_bytes = run.checkpoints.path(run.total_samples).stat().st_size
-    planned_bytes = checkpoint_bytes(config, len(data.train.classes), len(data.train))
+    planned_bytes = checkpoint_bytes(
+        config,
+        num_classes=len(data.train.classes),
+        num_images=len(data.train),
+        num_validation=len(data.validation),
+    )
     assert size_bytes <= planned_bytes <= 1.05 * size_bytes
 
 

@@ -44,6 +44,8 @@ def test_counts_and_loss_equal_numpy_s(
     order = np.argsort(-logits, axis=1, kind="stable")
     hits = order == labels[:, None]
     assert found.num_correct_top1 == hits[:, :1].sum()
+    assert found.predictions.dtype == torch.int32
+    assert found.predictions.tolist() == order[:, 0].tolist()
     assert found.num_correct_top5 == hits[:, :5].sum()
     assert found.num_evaluated == num_images
     losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(num_images), labels]
@@ -59,6 +61,26 @@ def test_a_logit_that_is_no_number_makes_the_loss_none(value: float, column: int
     assert not math.isfinite(found.loss_sum)
 
 
+@given(
+    logits=st.lists(
+        st.lists(
+            st.sampled_from([math.nan, math.inf, -math.inf, 0.0, 1.0]), min_size=7, max_size=7
+        ),
+        min_size=1,
+        max_size=20,
+    ),
+    seed=st.integers(0, 9),
+)
+def test_top_1_is_the_number_of_right_predictions_whatever_the_logits(
+    logits: list[list[float]], seed: int
+) -> None:
+    labels = torch.from_numpy(np.random.default_rng(seed).integers(0, 7, len(logits)))
+    found = evaluate(nn.Identity(), batches(torch.tensor(logits), labels, 3), device=CPU)
+    assert found.num_correct_top1 == (found.predictions == labels).sum()
+    assert found.num_correct_top1 <= found.num_correct_top5 <= found.num_evaluated
+    assert found.num_evaluated == len(found.predictions)
+
+
 def test_nothing_of_the_model_or_the_rng_moves() -> None:
     norm = GhostBatchNorm2d(8, ghost_batch_size=2, eps=1e-5, momentum=0.1)
     model = small_net(norm, dropout=0.5)
@@ -71,7 +93,8 @@ def test_nothing_of_the_model_or_the_rng_moves() -> None:
         evaluate(model, batches(batch, torch.zeros(6, dtype=torch.int64)), device=CPU)
         for _ in range(2)
     )
-    assert first == again
+    assert torch.equal(first.predictions, again.predictions)
+    assert (first.loss_sum, first.num_correct_top5) == (again.loss_sum, again.num_correct_top5)
     assert torch.equal(torch.get_rng_state(), rng)
     assert [module.training for module in model.modules()] == modes
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
@@ -110,6 +133,7 @@ def test_batches_are_halved_where_memory_runs_out_and_all_images_still_count_onc
         expected.num_correct_top1, expected.num_correct_top5, 70,
     )  # fmt: skip
     assert found.loss_sum == pytest.approx(expected.loss_sum, rel=1e-12)
+    assert found.predictions.tolist() == logits.argmax(1).tolist()
 
 
 def test_one_image_that_does_not_fit_is_told() -> None:

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -50,6 +52,20 @@ def test_the_seed_draws_the_first_weights_and_memory_is_channels_last() -> None:
     for one, other in zip(first.parameters(), second.parameters(), strict=True):
         assert torch.equal(one, other)
     assert first[0].weight.is_contiguous(memory_format=torch.channels_last)  # type: ignore[index]
+
+
+def test_the_predictions_of_the_last_report_go_with_a_checkpoint(tmp_path: Path) -> None:
+    before, after = build("fp32"), build("fp32")
+    assert before.to_plain()["predictions"] is None
+    before.predictions = torch.tensor([2, 0, 1], dtype=torch.int32)
+    torch.save(before.to_plain(), tmp_path / "a.pt")
+    after.restore(torch.load(tmp_path / "a.pt", weights_only=True))
+    assert after.predictions is not None
+    assert (after.predictions.dtype, after.predictions.tolist()) == (torch.int32, [2, 0, 1])
+    plain = before.to_plain()
+    del plain["predictions"]  # as earlier versions wrote it
+    after.restore(plain)
+    assert after.predictions is None
 
 
 @pytest.mark.parametrize(("saved", "resumed"), [("fp32", "fp16"), ("fp16", "fp32")])
