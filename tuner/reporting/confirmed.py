@@ -5,7 +5,8 @@ from typing import Any
 
 from tuner.reporting.classes import is_uneven
 from tuner.reporting.terminal import count_text, interval_text, metric_text
-from tuner.study.confirmed import Confirmed
+from tuner.study.confirmed import Confirmed, shrinkage
+from tuner.study.record import Record
 
 NO_INTERVAL = (
     "how far one more run falls from that is not known: it takes two runs of one configuration "
@@ -20,20 +21,36 @@ def confirmed_text(metric: str, found: Confirmed) -> str:
     return f"{metric_text(metric, found.mean)}{spread} over {seeds}"
 
 
-def confirmed_lines(
-    metric: str, found: Confirmed, in_search: float | None, not_told_apart: Confirmed | None
-) -> list[str]:
-    """Returns how the mean compares, what to expect of one more run, and what may be as good.
+def search_text(record: Record, found: Confirmed) -> str:
+    """Returns the score in the search, and how far the mean over the seeds is from it.
+
+    Of a trial that was not trained to its end there, how far it came instead.
+    """
+    metric, trial = record.metric, record.trials[found.trial_number]
+    in_search, worse = record.best_score(trial.number), shrinkage(record, found)
+    there = metric_text(metric, in_search)
+    if worse is None:
+        epoch = trial.reports[-1]["epoch"] if trial.reports else 0
+        return f"{there} in the search, which left it at epoch {epoch:g}"
+    if metric_text(metric, found.mean) == there:
+        return f"{there} in the search"
+    compared = "less" if (worse > 0) == (record.direction == "maximize") else "more"
+    points = "" if metric.endswith("loss") else " points"
+    difference = metric_text(metric, abs(worse), unit=False)
+    return f"{difference}{points} {compared} than its {there} in the search"
+
+
+def confirmed_lines(metric: str, found: Confirmed, not_told_apart: Confirmed | None) -> list[str]:
+    """Returns what to expect of one more run, and what may be as good.
 
     Args:
         metric: Of the search.
         found: The configuration.
-        in_search: Its score there.
         not_told_apart: The next one, where the runs do not tell the two apart.
     """
-    lines = [_beside_search(metric, found.mean, in_search), NO_INTERVAL]
+    lines = [NO_INTERVAL]
     if found.interval:
-        lines[1] = f"one more run of it, on another seed: {interval_text(metric, *found.interval)}"
+        lines = [f"one more run of it, on another seed: {interval_text(metric, *found.interval)}"]
     if not_told_apart:
         lines.append(
             f"trial {not_told_apart.trial_number} cannot be told apart from it: "
@@ -81,13 +98,3 @@ def held_out_lines(test: Mapping[str, Any]) -> list[str]:
             "or they themselves changed: the more often, the less they say"
         )
     return lines
-
-
-def _beside_search(metric: str, mean: float, in_search: float | None) -> str:
-    there = metric_text(metric, in_search)
-    if in_search is None or metric_text(metric, mean) == there:
-        return f"{there} in the search"
-    compared = "less" if mean < in_search else "more"
-    points = "" if metric.endswith("loss") else " points"
-    difference = metric_text(metric, abs(mean - in_search), unit=False)
-    return f"{difference}{points} {compared} than its {there} in the search"

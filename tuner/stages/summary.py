@@ -12,6 +12,7 @@ from tuner.reporting.confirmed import (
     confirmed_text,
     held_out_lines,
     luck_text,
+    search_text,
 )
 from tuner.reporting.terminal import count_text, duration_text, metric_text, say, say_under
 from tuner.settings.wording import shown_path
@@ -100,11 +101,12 @@ def summary_of(path: Path, cost: Mapping[str, Any]) -> dict[str, Any] | None:
 def say_winner(record: Record, winner: Winner) -> None:
     """Prints the configuration that is handed over, and what to expect of it."""
     metric, number, confirmed = record.metric, winner.trial.number, winner.confirmed
-    in_search = record.best_score(number)
-    told, more = f"{metric_text(metric, in_search)} at epoch {winner.report['epoch']:g}", []
+    in_search = metric_text(metric, record.best_score(number))
+    told, more = f"{in_search} at epoch {winner.report['epoch']:g}", []
     if confirmed:
         told = confirmed_text(metric, confirmed)
-        more = confirmed_lines(metric, confirmed, in_search, winner.not_told_apart)
+        more = [search_text(record, confirmed)]
+        more += confirmed_lines(metric, confirmed, winner.not_told_apart)
     judged_by = count_text(winner.report["num_evaluated"], "validation image")
     settings = (f"{key} = {value}" for key, value in winner.trial.settings.items())
     say_under("best", f"trial {number}: {told}, of {judged_by}", *more, *settings)

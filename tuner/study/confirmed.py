@@ -120,9 +120,12 @@ def _confirmed(runs: Record, trial_number: int, its_runs: Sequence[TrialRecord])
 
 
 def shrinkage(record: Record, found: Confirmed) -> float | None:
-    """How much worse the mean is than the score in the search; None where there was none."""
+    """How much worse the mean is than the score in the search.
+
+    None where that was of no whole training: a trial that was stopped early has not shown its best.
+    """
     in_search = record.best_score(found.trial_number)
-    if in_search is None:
+    if in_search is None or record.trials[found.trial_number].state != "complete":
         return None
     return in_search - found.mean if record.direction == "maximize" else found.mean - in_search
 
