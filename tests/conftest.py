@@ -83,15 +83,28 @@ def hostile_tmp_path(tmp_path: Path) -> Path:
 def image_folder(hostile_tmp_path: Path) -> Path:
     """Return a folder of small JPEGs: `train/` 3 classes x 8 images, `val/` 3 classes x 4."""
     root = hostile_tmp_path / "images"
-    for split, num_images in (("train", 8), ("val", 4)):
-        for label, name in enumerate(("class 1", "class 2", "class 10")):
-            folder = root / split / name
-            folder.mkdir(parents=True)
-            for number in range(num_images):
-                rng = np.random.default_rng((label, number, num_images))
-                pixels = rng.integers(0, 80, (20, 24, 3), np.uint8) + np.uint8(80 * label)
-                Image.fromarray(pixels).save(folder / f"{number}.jpg", quality=90)
+    write_classes(root / "train", 8)
+    write_classes(root / "val", 4)
     return root
+
+
+@pytest.fixture
+def held_out_root(hostile_tmp_path: Path) -> Path:
+    """Return a folder of the classes of `image_folder`, 5 JPEGs each that it does not hold."""
+    root = hostile_tmp_path / "test images"
+    write_classes(root, 5)
+    return root
+
+
+def write_classes(root: Path, num_images: int) -> None:
+    """Write so many images of each of three classes; with another number they are others."""
+    for label, name in enumerate(("class 1", "class 2", "class 10")):
+        folder = root / name
+        folder.mkdir(parents=True)
+        for number in range(num_images):
+            rng = np.random.default_rng((label, number, num_images))
+            pixels = rng.integers(0, 80, (20, 24, 3), np.uint8) + np.uint8(80 * label)
+            Image.fromarray(pixels).save(folder / f"{number}.jpg", quality=90)
 
 
 @pytest.fixture

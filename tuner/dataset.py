@@ -5,6 +5,8 @@ python -m tuner.dataset space=imagenet_small data.source=folder data.root=/my/im
 
 import json
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 from pydantic import Field
 
@@ -29,28 +31,55 @@ def main(keys: DatasetKeys, overrides: list[str]) -> None:
     asked = open_search(keys.space, overrides, name=keys.name, output=keys.output, resume="auto")
     skipping = asked.with_settings({"data.on_bad_image": "skip"})
 
-    from tuner.images import prepare_images
+    from tuner.images import prepare_held_out, prepare_images
     from tuner.planning.machine import look
     from tuner.reporting.dataset_table import dataset_table
     from tuner.reporting.terminal import counting, say
 
+    num_processes = max(1, int(look().cpus))
     with hold_folder(asked.folder), counting("prepare") as progress:
         data = prepare_images(
             skipping.config,
             asked.cache_root,
             report_path=asked.folder / "dataset.json",
-            num_processes=max(1, int(look().cpus)),
+            num_processes=num_processes,
+            progress=progress,
+        )
+        held_out = prepare_held_out(
+            skipping.config,
+            data,
+            report_path=asked.folder / "test_images.json",
+            num_processes=num_processes,
             progress=progress,
         )
     assert data.record is not None
-    record = json.loads(data.record)
-    for line in (*data.notes, *dataset_table(record)):
+    record, notes = json.loads(data.record), data.notes
+    num_bad = {"data.root": len(record["unreadable"])}
+    if held_out:
+        notes = (*notes, *held_out.notes)
+        num_bad["data.test_root"] = len(held_out.record["unreadable"])
+        record = with_split(record, held_out.record)
+    for line in (*notes, *dataset_table(record)):
         say(line)
-    if record["unreadable"] and asked.config.data.on_bad_image == "fail":
+    if asked.config.data.on_bad_image == "fail" and any(num_bad.values()):
         raise DataError(
-            f"data.root: {len(record['unreadable'])} unreadable images, listed above; "
-            "replace them or set data.on_bad_image=skip"
+            *(
+                f"{key}: {count} unreadable images, listed above; "
+                "replace them or set data.on_bad_image=skip"
+                for key, count in num_bad.items()
+                if count
+            )
         )
+
+
+def with_split(record: Mapping[str, Any], split: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the record of a data set with that of another split of the same columns."""
+    return {
+        **record,
+        "counts": record["counts"] | split["counts"],
+        "images": record["images"] | split["images"],
+        "unreadable": record["unreadable"] + split["unreadable"],
+    }
 
 
 if __name__ == "__main__":

@@ -114,18 +114,28 @@ def describe_evaluation(
 
 
 def is_handed_over(run_folder: Path, winner: Mapping[str, Any]) -> bool:
-    """Says whether `best.yaml` and `best/` hold this result already, with the environment it had.
-
-    They are then left alone: this machine and these versions may be others by now.
-    """
-    best_yaml, weights = run_folder / "best.yaml", run_folder / "best" / "model.safetensors"
+    """Says whether `best/` holds the weights of this result already."""
+    best_yaml, weights = (run_folder / "best" / name for name in ("best.yaml", "model.safetensors"))
     if not (best_yaml.exists() and weights.exists()):
         return False
     before = read_yaml(best_yaml)
     if not before.get("result"):
         return False
     result = {key: winner["result"].get(key) for key in before["result"]}  # of an older version
-    return bool(before["result"] == result and before.get("confirmed") == winner.get("confirmed"))
+    seeds = [each["settings"]["train"]["seed"] for each in (before, winner)]
+    return bool(before["result"] == result and seeds[0] == seeds[1])
+
+
+def write_found(run_folder: Path, found: Mapping[str, Any]) -> None:
+    """Writes into `best.yaml`, also that in `best/`, what more has been found of the winner there.
+
+    All else stays, the environment too: this machine and these versions may be others by now.
+    """
+    before = read_yaml(run_folder / "best" / "best.yaml")
+    winner = {**before, **found}
+    for path in (run_folder / "best" / "best.yaml", run_folder / "best.yaml"):
+        if not path.exists() or read_yaml(path) != winner:
+            write_best_yaml(path, winner)
 
 
 def write_best_yaml(path: Path, winner: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from tuner.data.folder import list_folder
 from tuner.data.generated import ensure_generated
 from tuner.data.hard_labels import read_hard
+from tuner.data.held_out import HeldOut, check_held_out, count_held_out
 from tuner.data.index import load_splits
 from tuner.data.labelled import list_csv, list_lines
 from tuner.data.listing import ListImages
@@ -73,6 +74,19 @@ def count_listed(config: Config, cache_root: Path, *, may_download: bool) -> tup
     return len(splits.train), len(splits.validation), len(splits.train.classes)
 
 
+def count_test_images(config: Config) -> int:
+    """Returns how many images of the test split there are to prepare; 0 without one.
+
+    Raises:
+        DataError: There are none where the settings say.
+    """
+    data = config.data
+    if data.test_root is None:
+        return 0
+    count = count_held_out(Path(data.test_root))
+    return min(count, data.limit or count)
+
+
 def image_lister(config: Config) -> ListImages:
     """Returns what lists the images below `images_root` with their classes."""
     data = config.data
@@ -124,6 +138,41 @@ def prepare_images(
         on_bad_image=config.data.on_bad_image,
         list_images=image_lister(config),
         read_hard=hard_reader(config, root),
+        report_path=report_path,
+        num_processes=num_processes,
+        progress=progress,
+    )
+
+
+def prepare_held_out(
+    config: Config,
+    used: PreparedData,
+    *,
+    report_path: Path,
+    num_processes: int,
+    progress: Progress,
+) -> HeldOut | None:
+    """Returns the images of the test split, each opened once; None where the settings name none.
+
+    Args:
+        config: All settings.
+        used: Training and validation, which none of them may be in.
+        report_path: Where the verdicts go.
+        num_processes: Processes that check.
+        progress: Told as the work goes on.
+
+    Raises:
+        DataError: The images cannot be used; one line for each reason.
+    """
+    if config.data.test_root is None:
+        return None
+    return check_held_out(
+        Path(config.data.test_root),
+        used,
+        limit=config.data.limit,
+        split_seed=config.data.split_seed,
+        decoder=config.data.decoder,
+        on_bad_image=config.data.on_bad_image,
         report_path=report_path,
         num_processes=num_processes,
         progress=progress,

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-from annotated_types import Ge
+from annotated_types import Ge, Len
 from pydantic import BaseModel, ValidationError
 
 from tuner.errors import SettingsError
@@ -36,6 +36,14 @@ class RecordedCode(BaseModel, frozen=True, strict=True):
     sha256: str
 
 
+class RecordedRuns(BaseModel, frozen=True, strict=True):
+    """What confirm runs have said of one more run."""
+
+    metric: str
+    seeds: list[int]
+    interval: Annotated[list[float], Len(2, 2)] | None = None
+
+
 class Recorded(BaseModel, frozen=True, strict=True):
     """What a `best.yaml` must hold to be trained again and compared with."""
 
@@ -44,6 +52,7 @@ class Recorded(BaseModel, frozen=True, strict=True):
     data_fingerprint: str
     classes: list[str] = []
     model_code: RecordedCode | None = None
+    confirmed: RecordedRuns | None = None
     weights_sha256: str | None = None
     environment: RecordedEnvironment
 

@@ -89,7 +89,9 @@ def main(keys: RetrainKeys, overrides: list[str]) -> None:
             say(uneven)
         say(f"model folder: {task.output}")
         if task.recorded:
-            say(compare(run, task))
+            from tuner.comparison import compare
+
+            say(compare(run, task.recorded, task.config, task.binding, threads=task.threads))
 
 
 def read_task(keys: RetrainKeys, overrides: list[str]) -> Task:
@@ -349,47 +351,6 @@ def hand_over(run: "TrainingRun", task: Task) -> Mapping[str, Any] | None:
     }
     write_json_rows(task.output / "summary.json", winner | cost | {"evaluation": evaluation})
     return evaluation
-
-
-def compare(run: "TrainingRun", task: Task) -> str:
-    """Returns the line that says whether the recorded count of right images came out again."""
-    assert task.recorded is not None
-    recorded, history = task.recorded["result"], run.state.history
-    before = Config.from_json(json.dumps(task.recorded["settings"]))
-    weights = binding_weights([task.recorded.get("weights_sha256")])
-    changes = describe_changes(binding_settings(before) | weights, task.binding)
-    if task.recorded["data_fingerprint"] != run.data.fingerprint:
-        changes.append("the images are others")
-    if changes:
-        return f"not compared with the recorded result: {', '.join(changes)}"
-    at_recorded = [each for each in history if each["samples_seen"] == recorded["samples_seen"]]
-    count = at_recorded[0]["num_correct"] if at_recorded else None
-    told = f"of {recorded['num_evaluated']} right at epoch {recorded['epoch']:g}"
-    if count == recorded["num_correct"]:
-        return f"repeated: {count} {told}, as recorded"
-    return f"not repeated: {count} {told}, recorded {recorded['num_correct']}; {why_not(run, task)}"
-
-
-def why_not(run: "TrainingRun", task: Task) -> str:
-    """Returns what differs between this machine and the recorded one."""
-    from tuner.handover import describe_code
-    from tuner.planning.environment import processor, versions
-
-    assert task.recorded is not None
-    now = {
-        "threads": task.threads,
-        "device": run.state.device.type,
-        "processor": processor(),
-        "micro_batch_size": run.state.micro_batch_size,
-    }
-    recorded = task.recorded["environment"] | task.recorded["result"]
-    was = {key: recorded[key] for key in now if key in recorded}  # slices came with a later version
-    now = {key: now[key] for key in was}
-    code_was, code = task.recorded.get("model_code"), describe_code(task.config.model.name)
-    differing = describe_changes(was | recorded["versions"], now | versions())
-    if code_was and code and code["sha256"] != code_was["sha256"]:
-        differing.append(f"{code['file']} was changed")
-    return ", ".join(differing) or "though nothing known differs"
 
 
 if __name__ == "__main__":

@@ -56,6 +56,7 @@ def main(keys: SearchKeys, overrides: list[str]) -> None:
     from tuner.raytune.engine import ray_session
     from tuner.stages.confirm import confirm
     from tuner.stages.hand_over import hand_over
+    from tuner.stages.held_out import open_held_out, score_held_out
     from tuner.stages.measure import measure
     from tuner.stages.networks import write_fitted
     from tuner.stages.prepare import decode, prepare
@@ -76,6 +77,7 @@ def main(keys: SearchKeys, overrides: list[str]) -> None:
     ):
         with timing(times, "prepare"):
             data = prepare(course)
+            held_out = open_held_out(course, data)
             record = open_record(search, data, course.points)
             write_fitted(search.folder / "weights.json", course.weights)
             course = decode(course.with_images(data), data)
@@ -88,6 +90,7 @@ def main(keys: SearchKeys, overrides: list[str]) -> None:
             runs = confirm(course, record, ray, goes_on)
         with timing(times, "hand over"):
             winner = hand_over(course, data, record, runs)
+            winner = score_held_out(course, held_out, winner)
         sum_up(course, winner, record, runs, times, is_whole=not has_trials)
 
 

@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,14 @@ import torch
 
 from tuner import cli, dataset, export, predict, retrain, search, throughput
 from tuner.data.prepare import PreparedData
+from tuner.search_logic.jobs import STOP, Job
 from tuner.stages.course import Course, open_course
+from tuner.stages.follow import trial_context
 from tuner.stages.opening import open_search
 from tuner.stages.prepare import prepare
-from tuner.stages.train import open_record
+from tuner.stages.train import open_jobs, open_record
 from tuner.study.record import Record
+from tuner.trial import run_job
 
 ON_IMAGES = ("space=cifar10", "data.source=folder", "data.root=images")
 
@@ -152,3 +157,23 @@ def begin(*arguments: str) -> tuple[Course, PreparedData, Record]:
     course = open_course(begun, is_dry_run=False)
     data = prepare(course)
     return course.with_images(data), data, open_record(begun, data, course.points)
+
+
+def train(
+    course: Course, data: PreparedData, record: Record, *, num_reports: int | None = None
+) -> None:
+    """Train trials until none is left, or until the process is killed after some reports."""
+    jobs = open_jobs(course.search, record, len(data.train))
+    context = trial_context(course, course.search.config, "search")
+    heard = 0
+    while isinstance(job := jobs.next_job(), Job):
+        with closing(
+            run_job(asdict(job) | {"beat_path": str(course.search.folder / "beat")}, context)
+        ) as results:
+            for result in results:
+                decision = jobs.report(job, result)
+                heard += 1
+                if heard == num_reports:
+                    return
+                if decision is STOP:
+                    break

@@ -323,6 +323,7 @@ def test_a_mistake_in_a_retraining_is_one_line(
         ("result.num_correct", None),
         ("environment.threads", 0),
         ("environment.processor", None),
+        ("confirmed.interval", [0.5]),
     ],
 )
 def test_a_best_yaml_that_is_not_whole_is_refused_before_it_is_trained(
@@ -330,6 +331,7 @@ def test_a_best_yaml_that_is_not_whole_is_refused_before_it_is_trained(
 ) -> None:
     content = read_yaml(best_yaml)
     *sections, name = place.split(".")
+    content["confirmed"] = {"metric": "top1", "seeds": [1]}
     holder = content[sections[0]] if sections else content
     holder[name] = value
     best_yaml.write_text(yaml_text(content))

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from tests.conftest import SmallDisk
 from tests.integration.conftest import SPACE, Command, Told, errors
 from tuner import cli, retrain
+from tuner.settings.text import read_yaml, yaml_text
 
 IMAGES = ("data.root=images", "train.epochs=30")
 
@@ -150,6 +151,40 @@ def test_best_yaml_trains_to_the_recorded_count(command: Command) -> None:
         f"error: {command.folder}/changed: holds another run (optim.lr was 0.06 and is now 0.05, "
         "train.seed was 0 and is now 1); use another output=… or remove that folder\n"
     )
+
+
+def test_a_retrain_on_another_seed_is_told_by_the_interval_that_was_stated(
+    here: Path, told: Told, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "tiny.yaml").write_text(SPACE)
+    arguments = ("space=tiny.yaml", "data.root=images", "train.epochs=2", "output=first")
+    assert told.retrain(*arguments) == (0, [])
+    path = here / "first" / "best.yaml"
+    best = read_yaml(path)
+
+    def last_line(interval: list[float] | None, *overrides: str) -> str:
+        confirmed = {"metric": "top1", "seeds": [1, 2], "mean": 0.5, "interval": interval}
+        path.write_text(yaml_text({**best, "confirmed": confirmed}))
+        shutil.rmtree(here / "again", ignore_errors=True)
+        assert told.run_only("retrain", f"config={path}", "output=again", *overrides) == 0
+        return capsys.readouterr().out.splitlines()[-1]
+
+    line = last_line([0.0, 1.0], "train.seed=7")
+    summary = json.loads((here / "again" / "summary.json").read_text())
+    metrics = (here / "again" / "metrics.jsonl").read_text().splitlines()
+    top1 = max(json.loads(each)["top1"] for each in metrics)
+    assert summary["settings"]["train"]["seed"] == 7
+    assert line == (
+        f"seed 7: {100 * top1:.1f} %, inside the interval stated for one more run (0.0 to 100.0 %, "
+        "9 times in 10)"
+    )
+    assert "outside the interval" in last_line([1.5, 1.6], "train.seed=7")
+    changed = "train.seed was 0 and is now 7"
+    assert last_line(None, "train.seed=7") == f"not compared with the recorded result: {changed}"
+    assert last_line([0.0, 1.0], "train.seed=7", "optim.lr=0.06") == (
+        f"not compared with the recorded result: optim.lr was 0.05 and is now 0.06, {changed}"
+    )
+    assert last_line([0.0, 1.0]).startswith("repeated: ")
 
 
 def test_a_model_and_weights_that_do_not_fit_the_classes_are_told_before_it_is_trained(

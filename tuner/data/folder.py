@@ -8,6 +8,7 @@ from pathlib import Path
 from tuner.data.listing import (
     CONTROL,
     IMAGE_SUFFIXES,
+    ROOT_KEY,
     VALIDATION_NAMES,
     Classes,
     Listing,
@@ -21,6 +22,8 @@ from tuner.data.listing import (
 )
 from tuner.errors import DataError
 
+WHAT_TO_GIVE = "give a folder with one folder per class"
+
 
 def list_folder(root: Path) -> Listing:
     """Return the images under `root`: `train/` and `val/` (see VALIDATION_NAMES), or only classes.
@@ -30,7 +33,7 @@ def list_folder(root: Path) -> Listing:
             else too few classes, empty class folders, classes that training lacks; all of a kind
             at once.
     """
-    require_folder(root, "give a folder with one folder per class")
+    require_folder(root, WHAT_TO_GIVE)
     walk = _Walk(root)
     names = walk.class_folders("")
     train_name, validation_name = _split_names(walk, names)
@@ -58,11 +61,30 @@ def list_folder(root: Path) -> Listing:
     return Listing(train, validation, (*notes, *walk.notes()))
 
 
+def list_class_folders(root: Path, key: str) -> tuple[Classes, tuple[str, ...]]:
+    """Return the images in each folder in `root`, in natural order, and what was passed over.
+
+    Args:
+        root: The folder that the setting `key` names.
+        key: Begins what there is to say.
+
+    Raises:
+        DataError: There is no such folder; or bad links and names in it, all at once.
+    """
+    require_folder(root, WHAT_TO_GIVE, key)
+    walk = _Walk(root, key)
+    classes = walk.classes("", walk.class_folders(""))
+    if walk.problems:
+        raise DataError(*(f"{key}: {problem}" for problem in walk.problems))
+    return classes, tuple(walk.notes())
+
+
 class _Walk:
     """One pass over the folder, which remembers what it passed over and what is wrong."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, key: str = ROOT_KEY) -> None:
         self.root = root
+        self.key = key
         self.real_root = os.path.realpath(root)
         self.problems: list[str] = []
         self.num_hidden = 0
@@ -129,7 +151,7 @@ class _Walk:
             return f"{path!r}: the name has a line break or is not UTF-8; rename it"
         if not entry.is_symlink():
             return None
-        problem = link_problem(self.real_root, entry.path)
+        problem = link_problem(self.real_root, entry.path, self.key)
         return f"{path}: {problem}" if problem else None
 
     def notes(self) -> list[str]:
@@ -137,9 +159,9 @@ class _Walk:
         endings = ", ".join(f"{ending} {n}" for ending, n in self.other_files.most_common(5))
         outside, others = self.num_outside, self.other_files.total()
         found = (
-            (self.num_hidden, hidden_note(self.num_hidden)),
-            (outside, f"data.root: images ignored outside the class folders: {outside}"),
-            (others, f"data.root: files ignored that are no images: {others} ({endings})"),
+            (self.num_hidden, hidden_note(self.num_hidden, self.key)),
+            (outside, f"{self.key}: images ignored outside the class folders: {outside}"),
+            (others, f"{self.key}: files ignored that are no images: {others} ({endings})"),
         )
         return [note for is_any, note in found if is_any]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tuner.errors import DataError
 
+ROOT_KEY = "data.root"
 VALIDATION_NAMES = ("val", "validation", "valid", "test")
 IMAGE_SUFFIXES = frozenset(
     (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
@@ -34,15 +35,15 @@ class Listing:
 ListImages = Callable[[Path], Listing]
 
 
-def require_folder(root: Path, remedy: str) -> None:
+def require_folder(root: Path, remedy: str, key: str = ROOT_KEY) -> None:
     """Check that there is a folder.
 
     Raises:
-        DataError: There is none; the line ends with `remedy`.
+        DataError: There is none; the line begins with `key`, the setting, and ends with `remedy`.
     """
     if not os.path.isdir(root):  # unlike Path's it takes a name that is too long
         what = "is not a folder" if os.path.exists(root) else "does not exist"
-        raise DataError(f"data.root: '{root}' {what}; {remedy}")
+        raise DataError(f"{key}: '{root}' {what}; {remedy}")
 
 
 def is_hidden(name: str) -> bool:
@@ -50,9 +51,9 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or name.lower() in SYSTEM_NAMES
 
 
-def hidden_note(num_hidden: int) -> str:
-    """Return what is said about hidden files."""
-    return f"data.root: hidden or system files ignored: {num_hidden}"
+def hidden_note(num_hidden: int, key: str = ROOT_KEY) -> str:
+    """Return what is said about hidden files below the folder that a setting names."""
+    return f"{key}: hidden or system files ignored: {num_hidden}"
 
 
 def is_image_name(name: str) -> bool:
@@ -65,11 +66,11 @@ def is_within(real_root: str, target: str) -> bool:
     return os.path.commonpath((real_root, target)) == real_root
 
 
-def link_problem(real_root: str, absolute: str) -> str | None:
+def link_problem(real_root: str, absolute: str, key: str = ROOT_KEY) -> str | None:
     """Return why the link at `absolute` is not followed; None where it is."""
     target = os.path.realpath(absolute)
     if not is_within(real_root, target):
-        return f"the link leads out of data.root ({target}); copy the file instead"
+        return f"the link leads out of {key} ({target}); copy the file instead"
     if not os.path.exists(target):
         return f"the link leads nowhere ({target}); remove it"
     return None

@@ -88,7 +88,7 @@ def prepare_dataset(
         list_images=list_images,
     )
     checked_by = f"{decoder}, {decoder_versions()}"
-    old_fingerprint, known = _recall(report_path, checked_by) if report_path else (None, {})
+    old_fingerprint, known = recall_facts(report_path, checked_by) if report_path else (None, {})
     check = partial(
         check_files,
         root,
@@ -144,7 +144,7 @@ def _index_of(split: str, root: Path, record: Mapping[str, Any]) -> ImageIndex:
     return ImageIndex.from_paths(split, root, tuple(record["classes"]), paths, labels)
 
 
-def _recall(report_path: Path, checked_by: str) -> tuple[str | None, Facts]:
+def recall_facts(report_path: Path, checked_by: str) -> tuple[str | None, Facts]:
     """Return the fingerprint and the facts by path of the last time; no facts of other versions."""
     try:
         record = json.loads(report_path.read_text(encoding="utf-8"))
@@ -198,7 +198,7 @@ def _draw(
 def _without_bad_images(
     drawn: Splits, facts: Facts, checked_by: str, read_hard: ReadHard | None
 ) -> PreparedData:
-    train, validation = (_good(index, facts) for index in (drawn.train, drawn.validation))
+    train, validation = (good_images(index, facts) for index in (drawn.train, drawn.validation))
     notes = list(drawn.notes)
     if uneven := _uneven(train):
         notes.append(f"data.root: {uneven}; search.metric=balanced_top1 counts every class alike")
@@ -215,7 +215,7 @@ def _without_bad_images(
         notes.append(
             f"data.root: validation images with an identical training image: {counted(seen)}"
         )
-    fingerprint = images_fingerprint = _fingerprint((train, validation), facts)
+    fingerprint = images_fingerprint = fingerprint_of((train, validation), facts)
     first_hard = None
     if read_hard:
         first_hard, hard_notes = read_hard(train)
@@ -227,7 +227,7 @@ def _without_bad_images(
         "checked_by": checked_by,
         "notes": notes,
         "classes": train.classes,
-        "counts": {index.split: _counts(index) for index in (train, validation)},
+        "counts": {index.split: class_counts(index) for index in (train, validation)},
         "unreadable": bad,
         "copies_across_classes": across_classes,
         "copies_across_splits": across_splits,
@@ -249,7 +249,7 @@ def _without_bad_images(
 
 def _uneven(train: ImageIndex) -> str:
     """Return the largest and the smallest class, where that has images and they are far apart."""
-    counts = {name: count for name, count in _counts(train).items() if count}
+    counts = {name: count for name, count in class_counts(train).items() if count}
     largest, smallest = (choose(counts, key=counts.__getitem__) for choose in (max, min))
     if counts[largest] <= UNEVEN * counts[smallest]:
         return ""
@@ -259,7 +259,7 @@ def _uneven(train: ImageIndex) -> str:
     )
 
 
-def _good(index: ImageIndex, facts: Mapping[str, FileFacts]) -> ImageIndex:
+def good_images(index: ImageIndex, facts: Mapping[str, FileFacts]) -> ImageIndex:
     good = [facts[path].reason is None for path in index.paths()]
     return index if all(good) else index.take(np.flatnonzero(good))
 
@@ -310,7 +310,7 @@ def _copies(
     return across_classes, across_splits
 
 
-def _fingerprint(indexes: Sequence[ImageIndex], facts: Mapping[str, FileFacts]) -> str:
+def fingerprint_of(indexes: Sequence[ImageIndex], facts: Mapping[str, FileFacts]) -> str:
     """Return the SHA-256 over classes, splits, paths, labels and contents."""
     rows = [
         (index.split, path, label, facts[path].digest)
@@ -324,6 +324,6 @@ def _sha256(plain: Sequence[Any]) -> str:
     return hashlib.sha256(json.dumps(plain).encode()).hexdigest()
 
 
-def _counts(index: ImageIndex) -> dict[str, int]:
+def class_counts(index: ImageIndex) -> dict[str, int]:
     counts = np.bincount(index.labels, minlength=len(index.classes))
     return dict(zip(index.classes, counts.tolist(), strict=True))

@@ -8,6 +8,11 @@ from tuner.reporting.terminal import count_text, metric_text
 UNEVEN = 0.01  # between top-1 and balanced top-1: one point
 
 
+def is_uneven(scores: Mapping[str, Any]) -> bool:
+    """Says whether top-1 and balanced top-1 are so far apart that people should see both."""
+    return bool(abs(scores["top1"] - scores["balanced_top1"]) > UNEVEN)
+
+
 def uneven_text(evaluation: Mapping[str, Any]) -> str:
     """Returns top-1 beside balanced top-1, and the class found least; nothing where they agree.
 
@@ -15,7 +20,7 @@ def uneven_text(evaluation: Mapping[str, Any]) -> str:
         evaluation: As `summary.json` has it.
     """
     top1, balanced = evaluation["top1"], evaluation["balanced_top1"]
-    if abs(top1 - balanced) <= UNEVEN:
+    if not is_uneven(evaluation):
         return ""
     rows = zip(
         evaluation["share_found"], evaluation["num_images"], evaluation["classes"], strict=True

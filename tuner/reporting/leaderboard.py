@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from tuner.files import write_text
+from tuner.reporting.terminal import interval_text
 from tuner.settings.config import Config
-from tuner.study.confirmed import Confirmed, confirmed_trials
+from tuner.study.confirmed import Confirmed, confirmed, confirmed_trials
 from tuner.study.record import SEED_KEY, Record, TrialRecord
 
 Row = dict[str, Any]
@@ -42,7 +43,8 @@ def leaderboard_rows(
 
 
 def confirm_rows(record: Record, runs: Record, parameters: Sequence[str]) -> list[Row]:
-    """One row a confirm run: the trial it repeats, its seed and how it ended."""
+    """One row a confirm run: its trial, its seed, how it ended, and what all of that trial say."""
+    found = {each.trial_number: each for each in confirmed(record, runs)}
     return [
         {
             "run_number": run.number,
@@ -53,6 +55,8 @@ def confirm_rows(record: Record, runs: Record, parameters: Sequence[str]) -> lis
             **_scores(runs, run),
             **_training(run),
             "score_in_search": record.best_score(number),
+            "confirmed_mean": found[number].mean if number in found else None,
+            **_one_more_run(record.metric, found.get(number)),
         }
         | {key: run.settings.get(key) for key in parameters}
         for run, number in zip(runs.trials, confirmed_trials(record, runs), strict=True)
@@ -86,6 +90,7 @@ def _row(
         "confirmed_mean": found.mean if found else None,
         "confirmed_spread": found.spread if found else None,
         "confirm_runs": len(found.runs) if found else 0,
+        **_one_more_run(record.metric, found),
         **_training(trial),
         "rung": sum(length <= trial.samples_seen for length in rungs),
         "batch_size": settings.train.batch_size,
@@ -93,6 +98,13 @@ def _row(
         "accumulate_steps": settings.train.accumulate_steps,
         "num_workers": settings.loader.num_workers,
     } | {key: trial.settings.get(key) for key in parameters}
+
+
+def _one_more_run(metric: str, found: Confirmed | None) -> Row:
+    interval = found.interval if found else None
+    low, high = interval or (None, None)
+    in_words = interval_text(metric, *interval) if interval else None
+    return {"interval_low": low, "interval_high": high, "one_more_run": in_words}
 
 
 def _state(trial: TrialRecord) -> str:

@@ -97,6 +97,11 @@ def metric_text(metric: str, value: float | None, *, unit: bool = True) -> str:
     return f"{value:.3f}"
 
 
+def interval_text(metric: str, low: float, high: float) -> str:
+    """A 90 % interval of a score for people."""
+    return f"{metric_text(metric, low, unit=False)} to {metric_text(metric, high)}, 9 times in 10"
+
+
 @contextmanager
 def counting(title: str) -> Iterator[Callable[[int, int], None]]:
     """A bar to be told (done, total); it appears with the first count and goes when it ends."""

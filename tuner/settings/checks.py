@@ -15,7 +15,6 @@ from tuner.errors import did_you_mean
 from tuner.settings.wording import allowed, is_text, listed, shown
 
 LATER_KEYS = {
-    "data.test_root": "a test split scored once",
     "data.use": "the hand-over on all images",
     "mining.score": "mining by other scores",
     "mining.noise_guard": "suspect labels",

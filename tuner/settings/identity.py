@@ -20,6 +20,7 @@ FREE_KEYS = (
     "data.train_labels",
     "data.validation_labels",
     "data.mining_labels",
+    "data.test_root",
     "data.download",
     "data.cache",
     "data.decoder",

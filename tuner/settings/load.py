@@ -31,7 +31,7 @@ SAME_FOR_ALL = (
     "train.report_epochs",
     "train.seed",
 )
-PATH_KEYS = ("data.root", "data.cache_root", "model.weights", "search.points")
+PATH_KEYS = ("data.root", "data.test_root", "data.cache_root", "model.weights", "search.points")
 
 
 @dataclass(frozen=True, slots=True)

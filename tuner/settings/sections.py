@@ -55,6 +55,11 @@ class DataConfig(Section):
         "lines of `path label`, relative to data.root (generated, torchvision: to here); null is "
         "label/mining_label.csv for csv where there is one",
     )
+    test_root: Text | None = Field(
+        default=None,
+        description="folder of class folders whose images choose nothing and score the winner "
+        "alone, once; null is none",
+    )
     dataset: Text | None = Field(
         default=None,
         description="classification set in torchvision.datasets, such as CIFAR10, CIFAR100, "

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from tuner.data.prepare import PreparedData
+from tuner.images import count_test_images
 from tuner.planning.cost import Estimate, Work
 from tuner.planning.decoded import device_cache_bytes
 from tuner.planning.machine import Machine, look
@@ -74,6 +75,7 @@ def open_course(search: Search, *, is_dry_run: bool) -> Course:
         StudyError: The earlier search that `search.points` names gives no points.
     """
     course = replace(plan_course(search, may_download=not is_dry_run), points=find_points(search))
+    num_test = count_test_images(search.config)
     known = speeds_of_run(search.folder) or recall(search, course.plan, course.machine)
     shared = course
     if known:
@@ -82,7 +84,7 @@ def open_course(search: Search, *, is_dry_run: bool) -> Course:
     disk = look_at_disk(search, shared.plan, course.work)
     if is_dry_run or not has_begun(search.folder):
         disk.check()  # later it is checked only where something is left to train
-    say_plan(shared)
+    say_plan(shared, num_test)
     say_weights(course.weights)
     say_points(search, course.points)
     say_disk(search, disk, planned_decoded_bytes(search, course.work))
@@ -163,7 +165,7 @@ def basis_text(search: Search, known: Speeds | None) -> str:
     return f"by the model's speed on random pixels; reading images comes on top{whole}"
 
 
-def say_plan(course: Course) -> None:
+def say_plan(course: Course, num_test: int) -> None:
     """Prints what will be done, stage by stage, and where it goes."""
     search, work = course.search, course.work
     config = search.config
@@ -175,13 +177,14 @@ def say_plan(course: Course) -> None:
         ends += f", at most {duration_text(config.search.time_budget_s)}"
     names = ", ".join(map(str, search.possible_values("model.name")))
     num_seeds, num_runs = config.search.confirm_seeds, work.confirm_runs
+    test = f", and {count_text(num_test, 'test image')}" if num_test else ""
     confirmed = (
         f"the best {num_runs // num_seeds} again on {count_text(num_seeds, 'fresh seed')}, "
         f"{count_text(num_runs, 'run')}"
     )
     say_under(
         "plan",
-        f"prepare {work.num_images} training and {work.num_validation} validation images",
+        f"prepare {work.num_images} training and {work.num_validation} validation images{test}",
         f"measure: {' x '.join(search.space.throughput) or 'nothing to choose'}",
         f"search: {count_text(work.trials, 'trial')} of {names} at {config.data.image_size} px, "
         f"{ends}",

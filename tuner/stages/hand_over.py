@@ -14,6 +14,7 @@ from tuner.handover import (
     forget_weights,
     is_handed_over,
     write_best_yaml,
+    write_found,
     write_model_folder,
 )
 from tuner.reporting.terminal import say, say_under
@@ -22,11 +23,13 @@ from tuner.stages.course import Course
 from tuner.stages.networks import recorded_sha256
 from tuner.stages.opening import Search
 from tuner.stages.tables import write_confirm_table, write_leaderboard
-from tuner.study.confirmed import Confirmed, confirmed, describe_confirmed
+from tuner.study.confirmed import Confirmed, confirmed, describe_confirmed, rival
 from tuner.study.record import SEED_KEY, Record, Report, TrialRecord
 from tuner.training.checkpoint import CheckpointFolder
 from tuner.training.state import trained_weights
 from tuner.trial import checkpoint_folder
+
+FOUND = ("confirmed",)  # of a winner, by whatever runs there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class Winner:
         report: The best of `run`.
         checkpoints: Where those of `run` lie.
         confirmed: What its confirm runs say; None without them.
+        not_told_apart: The next configuration, where the runs do not tell it apart from this one.
+        test: What its weights got on the test split, as `best.yaml` has it; None without one.
         evaluation: What `report` found of each class; None where its checkpoint is gone.
     """
 
@@ -47,6 +52,8 @@ class Winner:
     report: Report
     checkpoints: Path
     confirmed: Confirmed | None
+    not_told_apart: Confirmed | None = None
+    test: Mapping[str, Any] | None = None
     evaluation: Mapping[str, Any] | None = None
 
     @property
@@ -92,7 +99,7 @@ def find_winners(
         report = source.best_report(run.number)
         assert report is not None
         checkpoints = checkpoint_folder(search.folder, stage, run.number)
-        winners.append(Winner(trial, run, report, checkpoints, first))
+        winners.append(Winner(trial, run, report, checkpoints, first, rival(ranking)))
     return winners
 
 
@@ -132,19 +139,21 @@ def describe(search: Search, data: PreparedData, record: Record, winner: Winner)
         weights_sha256=recorded_sha256(search, record.settings, config.model.weights),
     )
     if winner.confirmed:
-        described["confirmed"] = describe_confirmed(record, winner.confirmed)
+        described["confirmed"] = describe_confirmed(record, winner.confirmed, winner.not_told_apart)
     return described
 
 
 def write_winner(
     search: Search, data: PreparedData, winner: Winner, described: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Writes `best.yaml` and `best/`, unless they hold this winner already.
+    """Writes `best.yaml` and `best/`; of a winner that they hold already what is new alone.
 
     Returns:
         The winner's checkpoint; None where it cannot be read and is not needed any more.
     """
     is_there = is_handed_over(search.folder, described)
+    if is_there:
+        write_found(search.folder, {key: described[key] for key in FOUND if key in described})
     best_yaml = search.folder / "best.yaml"
     try:
         checkpoint = winner.files.load(winner.report["samples_seen"])

@@ -104,7 +104,7 @@ def what_decides(search: Search, plan: Plan, machine: Machine) -> Mapping[str, A
         },
         "plan": asdict(plan),
         "gpus_per_trial": config.resources.gpus_per_trial,
-        "data": config.data.model_dump(exclude={"cache_root"}),
+        "data": config.data.model_dump(exclude={"cache_root", "test_root"}),
         "augment": config.augment.model_dump(),
         "loader": config.loader.model_dump(),
         "model": config.model.model_dump(exclude={"weights"}),

@@ -7,11 +7,18 @@ from typing import Any
 
 from tuner.files import write_json_rows
 from tuner.reporting.classes import uneven_text
+from tuner.reporting.confirmed import (
+    confirmed_lines,
+    confirmed_text,
+    held_out_lines,
+    luck_text,
+    search_text,
+)
 from tuner.reporting.terminal import count_text, duration_text, metric_text, say, say_under
 from tuner.settings.wording import shown_path
 from tuner.stages.course import Course
 from tuner.stages.hand_over import Winner, retrain_command
-from tuner.study.confirmed import Confirmed, describe_confirmed
+from tuner.study.confirmed import describe_confirmed
 from tuner.study.record import Record
 
 PLANNED = ("measure", "search", "confirm")  # whose seconds were expected
@@ -40,56 +47,73 @@ def sum_up(
     """
     folder = course.search.folder
     trained = [*record.trials, *(runs.trials if runs else ())]
-    found: dict[str, Any] = {
-        "trial_number": winner.trial.number,
-        "confirmed": describe_confirmed(record, winner.confirmed) if winner.confirmed else None,
+    cost: dict[str, Any] = {
         "images_trained": sum(trial.samples_seen for trial in trained),
         "trainings": len(trained),
         "training_s": round(sum(trial.seconds for trial in trained), 1),
     }
     path = folder / "summary.json"
-    before = summary_of(path, found)
-    evaluation = winner.evaluation if before is None else before.get("evaluation")
+    before = summary_of(path, cost)
+    # Where the checkpoint has gone since, what was found then stays true of the same weights.
+    evaluation = winner.evaluation or (before or {}).get("evaluation")
+    found = describe_found(record, winner)
     say_winner(record, winner)
     if evaluation and (uneven := uneven_text(evaluation)):
         say_under("classes", f"best/: {uneven}")
     say_under(
         "cost",
-        f"{count_text(found['images_trained'], 'image')} in "
+        f"{count_text(cost['images_trained'], 'image')} in "
         f"{count_text(len(trained), 'training')}, "
-        f"{duration_text(found['training_s'])} of slot time",
+        f"{duration_text(cost['training_s'])} of slot time",
     )
     if before is None:
         expected_s = course.expected_s if is_whole else None
         say_times(times, expected_s)
         seconds = {stage: round(each, 2) for stage, each in times.items()}
-        cost = {"seconds_of_this_start": seconds, "is_whole": is_whole}
-        expected = {"expected_s": expected_s and round(expected_s, 1)}
-        write_json_rows(path, {**found, **cost, **expected, "evaluation": evaluation})
+        cost |= {"seconds_of_this_start": seconds, "is_whole": is_whole}
+        cost |= {"expected_s": expected_s and round(expected_s, 1)}
+    summary = {**(before or {**found, **cost}), **found, "evaluation": evaluation}
+    if summary != before:
+        write_json_rows(path, summary)
     say_under("files", f"{shown_path(folder)}: {', '.join(files_of(folder))}")
     say(f"retrain   {retrain_command(course.search)}")
 
 
-def summary_of(path: Path, found: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Returns the summary that is there; None where there is none of this outcome."""
+def describe_found(record: Record, winner: Winner) -> dict[str, Any]:
+    """Returns what `summary.json` says of the winner."""
+    confirmed = winner.confirmed
+    return {
+        "trial_number": winner.trial.number,
+        "confirmed": confirmed and describe_confirmed(record, confirmed, winner.not_told_apart),
+        "test": winner.test,
+    }
+
+
+def summary_of(path: Path, cost: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns the summary that is there; None where there is none of these trainings."""
     try:
         before: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return before if all(before[key] == value for key, value in found.items()) else None
+        return before if all(before[key] == value for key, value in cost.items()) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def say_winner(record: Record, winner: Winner) -> None:
     """Prints the configuration that is handed over, and what to expect of it."""
-    metric, number = record.metric, winner.trial.number
+    metric, number, confirmed = record.metric, winner.trial.number, winner.confirmed
     in_search = metric_text(metric, record.best_score(number))
-    if winner.confirmed:
-        told = f"{confirmed_text(metric, winner.confirmed)}; {in_search} in the search"
-    else:
-        told = f"{in_search} at epoch {winner.report['epoch']:g}"
+    told, more = f"{in_search} at epoch {winner.report['epoch']:g}", []
+    if confirmed:
+        told = confirmed_text(metric, confirmed)
+        more = [search_text(record, confirmed)]
+        more += confirmed_lines(metric, confirmed, winner.not_told_apart)
     judged_by = count_text(winner.report["num_evaluated"], "validation image")
     settings = (f"{key} = {value}" for key, value in winner.trial.settings.items())
-    say_under("best", f"trial {number}: {told}, of {judged_by}", *settings)
+    say_under("best", f"trial {number}: {told}, of {judged_by}", *more, *settings)
+    if winner.test:
+        say_under("test", *held_out_lines(winner.test))
+    has_test = winner.test is not None
+    say_under("luck", luck_text(is_confirmed=confirmed is not None, has_test=has_test))
 
 
 def say_times(times: Mapping[str, float], expected_s: float | None) -> None:
@@ -101,13 +125,6 @@ def say_times(times: Mapping[str, float], expected_s: float | None) -> None:
         ", ".join(f"{stage} {duration_text(each)}" for stage, each in times.items()),
         f"{', '.join(PLANNED)} together {duration_text(planned_s)}{expected}",
     )
-
-
-def confirmed_text(metric: str, found: Confirmed) -> str:
-    """Returns mean and spread over the seeds, for people."""
-    spread = "" if found.spread is None else f" ± {metric_text(metric, found.spread, unit=False)}"
-    seeds = count_text(len(found.scores), "fresh seed")
-    return f"{metric_text(metric, found.mean)}{spread} over {seeds}"
 
 
 def files_of(folder: Path) -> list[str]:

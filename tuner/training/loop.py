@@ -217,7 +217,13 @@ def _report(
         return build_result(state, recipe, len(train), reason="diverged", message=message)
     found = evaluate(
         state.model if state.average is None else state.average,
-        _evaluation_batches(loader, validation, recipe, state),
+        evaluation_batches(
+            loader,
+            validation,
+            device=state.device,
+            dtype=state.autocast_dtype,
+            image_size_px=recipe.augment.image_size_px,
+        ),
         device=state.device,
         autocast_dtype=state.autocast_dtype,
     )
@@ -241,24 +247,37 @@ def _report(
     )
 
 
-def _evaluation_batches(
-    loader: BatchSource, validation: ImageIndex, recipe: Recipe, state: TrainState
+def evaluation_batches(
+    loader: BatchSource,
+    index: ImageIndex,
+    *,
+    device: torch.device,
+    dtype: torch.dtype | None,
+    image_size_px: int,
 ) -> Iterator[tuple[Prepare, Tensor]]:
-    batch_size = EVALUATION_BATCH_SIZE[state.device.type]
-    everything = np.arange(len(validation))
-    requests = [everything[start:][:batch_size] for start in range(0, len(validation), batch_size)]
-    with closing(device_batches(loader, validation.split, requests, state.device)) as batches:
+    """Yield the images of a split as `evaluate` takes them, in their order.
+
+    Args:
+        loader: Reads them.
+        index: The split.
+        device: Where they are evaluated.
+        dtype: What is computed in; None is fp32.
+        image_size_px: Side of the centre that the model sees.
+    """
+    batch_size = EVALUATION_BATCH_SIZE[device.type]
+    everything = np.arange(len(index))
+    requests = [everything[start:][:batch_size] for start in range(0, len(index), batch_size)]
+
+    def prepare(images: Tensor, rows: slice) -> Tensor:
+        return evaluation_batch(
+            images[rows].to(device, non_blocking=True),
+            image_size_px=image_size_px,
+            dtype=dtype or torch.float32,
+        )
+
+    with closing(device_batches(loader, index.split, requests, device)) as batches:
         for positions, images in zip(requests, batches, strict=True):
-            labels = to_device(validation.labels[positions], state.device)
-            yield partial(_prepare_evaluation, state, recipe, images), labels
-
-
-def _prepare_evaluation(state: TrainState, recipe: Recipe, images: Tensor, rows: slice) -> Tensor:
-    return evaluation_batch(
-        images[rows].to(state.device, non_blocking=True),
-        image_size_px=recipe.augment.image_size_px,
-        dtype=state.autocast_dtype or torch.float32,
-    )
+            yield partial(prepare, images), to_device(index.labels[positions], device)
 
 
 def set_up_device(device: torch.device) -> None:

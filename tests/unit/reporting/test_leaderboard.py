@@ -96,6 +96,9 @@ def test_rows_rank_by_the_best_report_and_show_how_far_each_came(record: Record)
         ("confirmed_mean", None),
         ("confirmed_spread", None),
         ("confirm_runs", 0),
+        ("interval_low", None),
+        ("interval_high", None),
+        ("one_more_run", None),
         ("epochs", 3.0),
         ("samples_seen", 300),
         ("seconds", 15.0),
@@ -166,6 +169,10 @@ def test_a_confirm_run_names_its_trial_and_seed(record: Record, runs: Record) ->
         ("seconds", 10.0),
         ("images_per_s", 25.0),
         ("score_in_search", 0.9),
+        ("confirmed_mean", 0.625),
+        ("interval_low", 0.0),
+        ("interval_high", 1.0),
+        ("one_more_run", "0.0 to 100.0 %, 9 times in 10"),
         ("optim.lr", 0.4),
         ("train.batch_size", 64),
     ]
@@ -174,6 +181,29 @@ def test_a_confirm_run_names_its_trial_and_seed(record: Record, runs: Record) ->
         (1, 3, 1),
         (2, 0, 2),
         (3, 3, 2),
+    ]
+
+
+def test_both_tables_say_what_one_more_run_scores(record: Record) -> None:
+    runs = record.open_confirm()
+    for seed, (first, second) in enumerate([(0.51, 0.61), (0.49, 0.59)], start=1):
+        runs.end(add_run(runs, 0.1, seed, first), "complete")
+        runs.end(add_run(runs, 0.4, seed, second), "complete")
+    add_run(runs, 0.2, 1)
+    margin = 2.919986 * 0.02 / 2**0.5 * 1.5**0.5
+    columns = ("trial_number", "interval_low", "interval_high", "one_more_run")
+    found: list[tuple[Any, ...]] = [
+        (3, pytest.approx(0.6 - margin), pytest.approx(0.6 + margin),
+         "54.9 to 65.1 %, 9 times in 10"),
+        (0, pytest.approx(0.5 - margin), pytest.approx(0.5 + margin),
+         "44.9 to 55.1 %, 9 times in 10"),
+        (1, None, None, None),
+    ]  # fmt: skip
+    rows = rows_of(record, runs)[:3]
+    assert [tuple(row[column] for column in columns) for row in rows] == found
+    rows = confirm_rows(record, runs, [])
+    assert [tuple(row[column] for column in columns) for row in rows] == [
+        found[place] for place in (1, 0, 1, 0, 2)
     ]
 
 

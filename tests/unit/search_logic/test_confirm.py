@@ -233,16 +233,21 @@ def test_the_stage_is_finished_with_its_last_run_and_not_before(tmp_path: Path) 
     assert confirm.jobs.is_finished
 
 
-def test_more_seeds_later_train_the_missing_runs_alone(tmp_path: Path) -> None:
-    confirm = Confirm(tmp_path, num_seeds=1)
+@pytest.mark.parametrize(("first", "then"), [(1, 3), (2, 5)])
+def test_more_seeds_later_train_the_missing_runs_alone(
+    tmp_path: Path, first: int, then: int
+) -> None:
+    confirm = Confirm(tmp_path, num_seeds=first)
     confirm.train_all()
     before = list(confirm.runs.trials)
-    confirm.start(num_seeds=3)
+    confirm.start(num_seeds=then)
     assert not confirm.jobs.is_finished
     confirm.train_all()
     assert confirm.jobs.is_finished
-    assert confirm.runs.trials[:2] == before
-    assert confirm.trained() == [(0.2, 8), (0.3, 8), (0.2, 9), (0.3, 9), (0.2, 10), (0.3, 10)]
+    assert confirm.runs.trials[: 2 * first] == before
+    assert confirm.trained() == [
+        (rate, SEED + seed) for seed in range(1, then + 1) for rate in (0.2, 0.3)
+    ]
 
 
 @pytest.mark.parametrize("fewer", [{"num_seeds": 1}, {"top": 1}])

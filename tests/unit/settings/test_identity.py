@@ -27,6 +27,7 @@ from tuner.settings.identity import (
         ("resources.gpus_per_trial", 0.5),
         ("loader.num_workers", 4),
         ("data.cache_root", "/elsewhere"),
+        ("data.test_root", "/elsewhere"),
         ("model.weights", "/elsewhere/w.pt"),
     ],
 )

@@ -189,8 +189,9 @@ def test_paths_are_made_absolute_where_the_command_starts(
 ) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     overrides = ["data.source=folder", "data.root=./my imgs/../imgs", "data.cache_root=~/cache"]
-    data = load_space("mine", overrides).config.data
+    data = load_space("mine", [*overrides, "data.test_root=later"]).config.data
     assert (data.root, data.cache_root) == (str(folder / "imgs"), "/home/me/cache")
+    assert data.test_root == str(folder / "later")
 
 
 def test_weights_are_named_by_path_also_where_they_are_searched(folder: Path) -> None:

@@ -7,14 +7,19 @@ from typing import Any
 import pytest
 import torch
 
+from tuner.data.index import ImageIndex
+from tuner.data.prepare import PreparedData
 from tuner.planning.machine import Machine
 from tuner.planning.resources import Plan
 from tuner.stages.course import Course
+from tuner.stages.hand_over import Winner, hand_over
 from tuner.stages.opening import Search, open_search
 from tuner.stages.speeds import Speeds
 from tuner.stages.work import plan_work
 from tuner.study.record import Record
+from tuner.training.checkpoint import CheckpointFolder
 
+RATES = (0.1, 0.2, 0.3)
 MACHINE = Machine(cpus=2, memory_bytes=2**33, shm_free_bytes=2**30, gpus=())
 PLAN = Plan(slots=2, cpus_per_trial=1.0, gpus_per_trial=0.0, num_gpus=0, threads=1)
 SPEEDS = Speeds(
@@ -112,6 +117,65 @@ def report(samples_seen: int, top1: float, **changes: Any) -> Mapping[str, Any]:
         "device": "cpu",
         **changes,
     }
+
+
+class Ended:
+    """A search whose three trials have ended, with the checkpoints of their best reports.
+
+    Each scores best at its first report; the second of them is the best.
+    """
+
+    def __init__(self, course: Course) -> None:
+        self.course, self.record = course, record_of(course)
+        self.runs: Record | None = None
+        index = ImageIndex.from_paths("train", Path(), ("a", "b"), [*"12345"], [0, 0, 0, 0, 1])
+        self.data = PreparedData(
+            train=index, validation=index, fingerprint="f00d", images_fingerprint="f00d", notes=()
+        )
+        for rate, score in zip(RATES, (0.5, 0.75, 0.625), strict=True):
+            settings = {"optim.lr": rate, "optim.name": "sgd", "train.batch_size": 16}
+            self.train(self.record, "trials", settings, score)
+
+    def train(
+        self, record: Record, place: str, settings: dict[str, Any], score: float | None
+    ) -> None:
+        """Add a trial, or a run, that has the score at 100 of 900 images; without one it fails."""
+        number = record.add_trial(settings).number
+        if score is None:
+            record.end(number, "failed", "killed", "gone")
+            return
+        record.add_report(number, report(100, score))
+        record.add_report(number, report(900, score / 2))
+        record.end(number, "complete")
+        weights = {"weight": torch.full((2,), score)}
+        folder = self.course.search.folder / place / f"{number:04d}"
+        CheckpointFolder(folder, pytest.fail).save(
+            {"model": weights, "average": None, "mining": None}, 100
+        )
+
+    def confirm(self, trial: int, *scores: float | None) -> None:
+        """Add a confirm run of the trial for each score, on the seeds 1, 2 …"""
+        if self.runs is None:
+            self.runs = self.record.open_confirm()
+        for seed, score in enumerate(scores, start=1):
+            settings = {**self.record.trials[trial].settings, "train.seed": seed}
+            self.train(self.runs, "confirm", settings, score)
+
+    def predict(self, place: str, *predictions: int) -> Path:
+        """Put what its report said of the five images into a checkpoint; return the file."""
+        files = CheckpointFolder(self.course.search.folder / place, pytest.fail)
+        found = torch.tensor(predictions, dtype=torch.int32)
+        files.save({**files.load(100), "predictions": found}, 100)
+        return files.path(100)
+
+    def hand_over(self) -> Winner:
+        return hand_over(self.course, self.data, self.record, self.runs)
+
+
+@pytest.fixture
+def ended(course_of: OpenCourse) -> Ended:
+    """Return a search that has ended, not confirmed."""
+    return Ended(course_of())
 
 
 @pytest.fixture

@@ -1,87 +1,16 @@
-"""Who wins, what is left of it, and what is said at the end."""
+"""Who wins, and what is left of it."""
 
 import csv
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 from safetensors.torch import load_file
 
-from tests.unit.stages.conftest import OpenCourse, record_of, report
+from tests.unit.stages.conftest import Ended
 from tuner import cli
-from tuner.data.index import ImageIndex
-from tuner.data.prepare import PreparedData
 from tuner.errors import CheckpointError
 from tuner.handover import is_handed_over
 from tuner.settings.text import read_yaml
-from tuner.stages.course import Course
-from tuner.stages.hand_over import Winner, hand_over
-from tuner.stages.summary import sum_up
-from tuner.study.record import Record
-from tuner.training.checkpoint import CheckpointFolder
-
-RATES = (0.1, 0.2, 0.3)
-
-
-class Ended:
-    """A search whose three trials have ended, with the checkpoints of their best reports.
-
-    Each scores best at its first report; the second of them is the best.
-    """
-
-    def __init__(self, course: Course) -> None:
-        self.course, self.record = course, record_of(course)
-        self.runs: Record | None = None
-        index = ImageIndex.from_paths("train", Path(), ("a", "b"), [*"12345"], [0, 0, 0, 0, 1])
-        self.data = PreparedData(
-            train=index, validation=index, fingerprint="f00d", images_fingerprint="f00d", notes=()
-        )
-        for rate, score in zip(RATES, (0.5, 0.75, 0.625), strict=True):
-            settings = {"optim.lr": rate, "optim.name": "sgd", "train.batch_size": 16}
-            self.train(self.record, "trials", settings, score)
-
-    def train(
-        self, record: Record, place: str, settings: dict[str, Any], score: float | None
-    ) -> None:
-        """Add a trial, or a run, that has the score at 100 of 900 images; without one it fails."""
-        number = record.add_trial(settings).number
-        if score is None:
-            record.end(number, "failed", "killed", "gone")
-            return
-        record.add_report(number, report(100, score))
-        record.add_report(number, report(900, score / 2))
-        record.end(number, "complete")
-        weights = {"weight": torch.full((2,), score)}
-        folder = self.course.search.folder / place / f"{number:04d}"
-        CheckpointFolder(folder, pytest.fail).save(
-            {"model": weights, "average": None, "mining": None}, 100
-        )
-
-    def confirm(self, trial: int, *scores: float | None) -> None:
-        """Add a confirm run of the trial for each score, on the seeds 1, 2 …"""
-        if self.runs is None:
-            self.runs = self.record.open_confirm()
-        for seed, score in enumerate(scores, start=1):
-            settings = {**self.record.trials[trial].settings, "train.seed": seed}
-            self.train(self.runs, "confirm", settings, score)
-
-    def predict(self, place: str, *predictions: int) -> Path:
-        """Put what its report said of the five images into a checkpoint; return the file."""
-        files = CheckpointFolder(self.course.search.folder / place, pytest.fail)
-        found = torch.tensor(predictions, dtype=torch.int32)
-        files.save({**files.load(100), "predictions": found}, 100)
-        return files.path(100)
-
-    def hand_over(self) -> Winner:
-        return hand_over(self.course, self.data, self.record, self.runs)
-
-
-@pytest.fixture
-def ended(course_of: OpenCourse) -> Ended:
-    """Return a search that has ended, not confirmed."""
-    return Ended(course_of())
 
 
 def weights_in(folder: Path) -> float:
@@ -234,96 +163,6 @@ def test_a_best_run_that_is_handed_over_needs_no_checkpoint(ended: Ended) -> Non
     assert weights_in(ended.course.search.folder) == 0.75
 
 
-TIMES = {"prepare": 1.2, "measure": 10.0, "search": 100.4, "confirm": 50.0, "hand over": 0.1}
-
-
-def test_the_end_says_what_was_found_and_what_it_cost(
-    ended: Ended, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ended.confirm(1, 0.5, 0.75)
-    ended.confirm(2, 0.25, None)
-    winner = ended.hand_over()
-    capsys.readouterr()
-    sum_up(ended.course, winner, ended.record, ended.runs, TIMES, is_whole=True)
-    assert capsys.readouterr().out.splitlines() == [
-        "best      trial 1: 62.5 % ± 17.7 over 2 fresh seeds; 75.0 % in the search, "
-        "of 50 validation images",
-        "          optim.lr = 0.2",
-        "          optim.name = sgd",
-        "          train.batch_size = 16",
-        "cost      5,400 images in 7 trainings, 1 min 0 s of slot time",
-        "          prepare 1 s, measure 10 s, search 1 min 40 s, confirm 50 s, hand over 0 s",
-        "          measure, search, confirm together 2 min 40 s",
-        "files     results/tiny: leaderboard.csv, confirm.csv, best.yaml, best",
-        "retrain   python -m tuner.retrain config=results/tiny/best.yaml",
-    ]
-    summary = json.loads((ended.course.search.folder / "summary.json").read_text())
-    assert summary == {
-        "trial_number": 1,
-        "confirmed": read_yaml(ended.course.search.folder / "best.yaml")["confirmed"],
-        "seconds_of_this_start": TIMES,
-        "is_whole": True,
-        "expected_s": None,
-        "images_trained": 5400,
-        "trainings": 7,
-        "training_s": 60.0,
-        "evaluation": None,  # checkpoints of an earlier version hold no predictions
-    }
-
-
-def test_the_summary_tells_which_classes_the_weights_handed_over_find(
-    ended: Ended, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ended.confirm(1, 0.5, 0.75)
-    ended.predict("trials/0001", 1, 1, 1, 1, 1)
-    ended.predict("confirm/0000", 1, 1, 1, 1, 1)
-    ended.predict("confirm/0001", 0, 0, 1, 0, 0)  # of the best run
-    path = ended.course.search.folder / "summary.json"
-    winner = ended.hand_over()
-    capsys.readouterr()
-    sum_up(ended.course, winner, ended.record, ended.runs, TIMES, is_whole=True)
-    told = capsys.readouterr().out.splitlines()
-    assert told[3:6] == [
-        "          train.batch_size = 16",
-        "classes   best/: top-1 60.0 %, balanced top-1 37.5 %; class 'b' is found least: 0.0 % of "
-        "1 validation image",
-        "cost      4,500 images in 5 trainings, 50 s of slot time",
-    ]
-    assert json.loads(path.read_text())["evaluation"] == {
-        "top1": 0.6,
-        "balanced_top1": 0.375,
-        "classes": ["a", "b"],
-        "num_images": [4, 1],
-        "share_found": [0.75, 0.0],
-        "confusion": [[3, 1], [1, 0]],
-    }
-    assert "      [3, 1],\n      [1, 0]\n" in path.read_text()
-
-
-def test_where_the_winner_s_checkpoint_is_gone_a_search_ends_well_without_its_classes(
-    ended: Ended, capsys: pytest.CaptureFixture[str]
-) -> None:
-    checkpoint = ended.predict("trials/0001", 0, 0, 0, 0, 0)
-    path = ended.course.search.folder / "summary.json"
-    sum_up(ended.course, ended.hand_over(), ended.record, None, TIMES, is_whole=True)
-    before, told = path.read_bytes(), capsys.readouterr().out.splitlines()
-    for damage in (lambda: checkpoint.write_bytes(b"x"), checkpoint.unlink):
-        damage()
-        # Nothing new: the file is left, and what it holds is said again.
-        sum_up(ended.course, ended.hand_over(), ended.record, None, TIMES, is_whole=True)
-        assert path.read_bytes() == before
-        again = capsys.readouterr().out.splitlines()
-        assert [line for line in again if line.startswith("classes")] == [
-            "classes   best/: top-1 80.0 %, balanced top-1 50.0 %; class 'b' is found least: "
-            "0.0 % of 1 validation image"
-        ]
-        assert set(again) <= set(told)
-    path.unlink()
-    sum_up(ended.course, ended.hand_over(), ended.record, None, TIMES, is_whole=True)
-    assert json.loads(path.read_text())["evaluation"] is None
-    assert "classes" not in capsys.readouterr().out
-
-
 def test_a_winner_that_an_earlier_version_handed_over_is_left_alone(ended: Ended) -> None:
     ended.hand_over()  # its reports know no balanced_top1
     described = read_yaml(ended.course.search.folder / "best.yaml")
@@ -334,25 +173,6 @@ def test_a_winner_that_an_earlier_version_handed_over_is_left_alone(ended: Ended
     assert not is_handed_over(ended.course.search.folder, described)
 
 
-def test_a_start_with_nothing_to_train_leaves_the_cost_of_the_one_that_trained(
-    ended: Ended, capsys: pytest.CaptureFixture[str]
-) -> None:
-    winner = ended.hand_over()
-    path = ended.course.search.folder / "summary.json"
-    sum_up(ended.course, winner, ended.record, None, TIMES, is_whole=True)
-    before = path.read_bytes()
-    capsys.readouterr()
-    sum_up(ended.course, winner, ended.record, None, dict.fromkeys(TIMES, 0.0), is_whole=False)
-    assert path.read_bytes() == before
-    assert "prepare" not in capsys.readouterr().out
-    ended.confirm(1, 0.5)
-    sum_up(ended.course, ended.hand_over(), ended.record, ended.runs, TIMES, is_whole=True)
-    assert json.loads(path.read_text())["trainings"] == 4
-    path.write_bytes(before[:-9])
-    sum_up(ended.course, winner, ended.record, None, TIMES, is_whole=True)
-    assert path.read_bytes() == before
-
-
 def test_confirm_runs_that_are_not_asked_for_any_more_leave_no_table(ended: Ended) -> None:
     ended.confirm(1, 0.5)
     ended.hand_over()
@@ -361,24 +181,18 @@ def test_confirm_runs_that_are_not_asked_for_any_more_leave_no_table(ended: Ende
     assert not (ended.course.search.folder / "confirm.csv").exists()
 
 
-def test_without_confirm_runs_the_end_says_the_score_of_the_search(
-    course_of: OpenCourse, capsys: pytest.CaptureFixture[str]
+def test_runs_of_other_configurations_tell_more_of_the_winner_without_its_checkpoint(
+    ended: Ended,
 ) -> None:
-    ended = Ended(course_of("search.metric=validation_loss"))
-    winner = ended.hand_over()
-    capsys.readouterr()
-    sum_up(ended.course, winner, ended.record, None, TIMES, is_whole=True)
-    assert (
-        capsys.readouterr().out.splitlines()[0]
-        == "best      trial 1: 0.250 at epoch 1, of 50 validation images"
-    )
-
-
-def test_one_fresh_seed_has_no_spread(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
-    ended.confirm(1, 0.5)
-    winner = ended.hand_over()
-    capsys.readouterr()
-    sum_up(ended.course, winner, ended.record, ended.runs, TIMES, is_whole=True)
-    assert capsys.readouterr().out.splitlines()[0] == (
-        "best      trial 1: 50.0 % over 1 fresh seed; 75.0 % in the search, of 50 validation images"
-    )
+    ended.confirm(1, 0.5, 0.75)
+    ended.hand_over()
+    folder = ended.course.search.folder
+    before = read_yaml(folder / "best.yaml")
+    (folder / "confirm" / "0001" / "000000100.pt").unlink()
+    ended.confirm(2, 0.25, 0.25)
+    assert ended.hand_over().run.number == 1
+    assert weights_in(folder) == 0.75
+    for place in (folder, folder / "best"):
+        best = read_yaml(place / "best.yaml")
+        assert best["confirmed"]["degrees_of_freedom"] == 2
+        assert {**best, "confirmed": before["confirmed"]} == before

@@ -35,6 +35,7 @@ def test_it_lies_in_the_cache_and_serves_searches_of_other_names(
     (path,) = (here / "results" / ".cache" / "throughput").iterdir()
     assert path == memory_path(search_of(), PLAN, MACHINE)
     assert recall(search_of(name="other"), PLAN, MACHINE) == SPEEDS
+    assert recall(search_of("data.test_root=later"), PLAN, MACHINE) == SPEEDS
 
 
 def test_the_newest_measurement_counts(search_of: OpenSearch) -> None:

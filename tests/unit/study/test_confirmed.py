@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.unit.study.conftest import open_record
-from tuner.study.confirmed import confirmed, confirmed_trials, describe_confirmed
+from tuner.study.confirmed import confirmed, confirmed_trials, describe_confirmed, rival
+from tuner.study.interval import prediction_interval
 from tuner.study.record import EndState, Record
 
 RATES = (0.1, 0.2, 0.3)
@@ -25,8 +26,9 @@ class Search:
         folder: Path,
         scores: tuple[float, ...] = (0.5, 0.7, 0.6),
         direction: str = "maximize",
+        metric: str = "top1",
     ) -> None:
-        self.record = open_record(folder, direction=direction)
+        self.record = open_record(folder, direction=direction, metric=metric)
         for rate, score in zip(RATES, scores, strict=True):
             number = self.record.add_trial({"optim.lr": rate}).number
             self.train(self.record, number, score)
@@ -36,7 +38,7 @@ class Search:
         self, record: Record, number: int, score: float | None, state: EndState | None = "complete"
     ) -> None:
         if score is not None:
-            record.add_report(number, {"samples_seen": 10, "top1": score})
+            record.add_report(number, {"samples_seen": 10, record.metric: score})
         if state is not None:
             record.end(number, state)
 
@@ -163,16 +165,100 @@ def test_the_best_run_is_the_earliest_of_the_best(
     assert found.best_first(direction)[0].settings["train.seed"] == seed
 
 
-def test_it_is_described_in_plain_values(tmp_path: Path) -> None:
+def test_each_has_the_interval_of_its_mean_by_the_spread_of_all(tmp_path: Path) -> None:
     search = Search(tmp_path)
+    for seed, (first, second) in enumerate(((0.50, 0.55), (0.52, 0.59)), start=1):
+        search.run(0, seed, first)
+        search.run(1, seed, second)
+    search.run(2, 1, 0.1)
+    found = confirmed(search.record, search.runs)
+    assert [each.trial_number for each in found] == [1, 0, 2]
+    deviation = ((0.02**2 / 2 + 0.04**2 / 2) / 2) ** 0.5
+    for each in found:
+        assert each.seed_spread is not None
+        assert each.seed_spread.deviation == pytest.approx(deviation)
+        assert each.seed_spread.degrees_of_freedom == 2
+        assert each.interval == prediction_interval(each.scores, each.seed_spread, highest=1.0)
+
+
+@pytest.mark.parametrize(("metric", "highest"), [("top5", 1.0), ("validation_loss", None)])
+def test_a_share_stays_below_one_and_a_loss_may_rise(
+    tmp_path: Path, metric: str, highest: float | None
+) -> None:
+    search = Search(tmp_path, metric=metric)
+    search.run(0, 1, 0.9)
+    search.run(0, 2, 0.8)
+    (found,) = confirmed(search.record, search.runs)
+    assert found.interval is not None
+    low, high = found.interval
+    assert low > 0
+    assert (high == 1.0) if highest else (high > 1.0)
+
+
+def test_one_seed_each_gives_no_interval(tmp_path: Path) -> None:
+    search = Search(tmp_path)
+    search.run(0, 1, 0.5)
+    search.run(1, 1, 0.75)
+    found = confirmed(search.record, search.runs)
+    assert [(each.seed_spread, each.interval) for each in found] == [(None, None)] * 2
+    assert rival(found) is None
+
+
+@pytest.mark.parametrize(("second", "told_apart"), [((0.74, 0.78), False), ((0.50, 0.54), True)])
+def test_the_second_is_named_where_the_runs_do_not_tell_it_apart(
+    tmp_path: Path, second: tuple[float, float], told_apart: bool
+) -> None:
+    search = Search(tmp_path)
+    for seed in (1, 2):
+        search.run(2, seed, (0.75, 0.79)[seed - 1])
+        search.run(0, seed, second[seed - 1])
+    found = confirmed(search.record, search.runs)
+    beside = rival(found)
+    assert (beside and beside.trial_number) == (None if told_apart else 0)
+    assert rival(found[:1]) is None
+
+
+def test_one_that_is_second_because_it_failed_is_not_named(tmp_path: Path) -> None:
+    search = Search(tmp_path)
+    for seed, score in ((1, 0.5), (2, 0.6)):
+        search.run(0, seed, score)
+        search.run(1, seed, score)
+    search.run(1, 3, None, state="failed")
+    assert rival(confirmed(search.record, search.runs)) is None
+
+
+@pytest.mark.parametrize(
+    ("direction", "shrinkage"), [("maximize", 0.7 - 0.625), ("minimize", 0.625 - 0.7)]
+)
+def test_it_is_described_in_plain_values(tmp_path: Path, direction: str, shrinkage: float) -> None:
+    search = Search(tmp_path, direction=direction)
     search.run(1, 4, 0.5)
     search.run(1, 5, 0.75)
-    (found,) = confirmed(search.record, search.runs)
+    search.run(0, 4, 0.5)
+    found = next(each for each in confirmed(search.record, search.runs) if each.trial_number == 1)
+    assert found.interval is not None
     assert describe_confirmed(search.record, found) == {
         "metric": "top1",
         "mean": 0.625,
         "spread": stdev([0.5, 0.75]),
+        "interval": list(found.interval),
+        "interval_level": 0.9,
+        "pooled_spread": stdev([0.5, 0.75]),
+        "degrees_of_freedom": 1,
         "scores": [0.5, 0.75],
         "seeds": [4, 5],
         "score_in_search": 0.7,
+        "shrinkage": pytest.approx(shrinkage),
+        "not_told_apart_from": None,
     }
+    (_, other) = sorted(confirmed(search.record, search.runs), key=lambda each: each.trial_number)
+    assert describe_confirmed(search.record, found, other)["not_told_apart_from"] == 1
+
+
+def test_of_one_seed_no_interval_is_described(tmp_path: Path) -> None:
+    search = Search(tmp_path)
+    search.run(1, 4, 0.5)
+    (found,) = confirmed(search.record, search.runs)
+    described = describe_confirmed(search.record, found)
+    assert (described["interval"], described["pooled_spread"]) == (None, None)
+    assert described["degrees_of_freedom"] == 0
