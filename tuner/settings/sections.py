@@ -231,7 +231,13 @@ class SearchConfig(Section):
     )
     time_budget_s: Positive | None = Field(
         default=None,
-        description="seconds of the search stage, over all starts; confirm comes on top",
+        description="seconds of the search stage, over all starts, in which no trial begins a rung "
+        "that it would not reach; confirm comes on top",
+    )
+    patience: Count | None = Field(
+        default=None,
+        description="trials in a row without a better score at the highest rung reached, after "
+        "which no other is begun; null is no end",
     )
     max_failures: CountOrZero = Field(default=2, description="times a failed trial is tried again")
     max_restarts: CountOrZero = Field(default=2, description="times a lost Ray is started again")

@@ -48,6 +48,11 @@ class Course:
         return self.decoded_bytes > 0
 
     @property
+    def seconds_per_image(self) -> float | None:
+        """What a trial takes for a training image, evaluations included; None where unknown."""
+        return self.work.seconds_per_image(self.images_per_s) if self.images_per_s else None
+
+    @property
     def on_dashboard(self) -> OnDashboard:
         """Tells where Ray's dashboard is; None where it is not asked for."""
         return say_dashboard if self.search.config.resources.dashboard else None
@@ -171,6 +176,8 @@ def say_plan(course: Course) -> None:
         ends = count_text(config.train.epochs, "epoch")
     if config.search.time_budget_s is not None:
         ends += f", at most {duration_text(config.search.time_budget_s)}"
+    if config.search.patience is not None:
+        ends += f", until {count_text(config.search.patience, 'trial')} bring nothing better"
     names = ", ".join(map(str, search.possible_values("model.name")))
     num_seeds, num_runs = config.search.confirm_seeds, work.confirm_runs
     confirmed = (

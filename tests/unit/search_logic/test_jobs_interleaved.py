@@ -1,6 +1,5 @@
 """Jobs keep what they promise through kills and under any order of reports and failures."""
 
-import json
 import tempfile
 from itertools import count, cycle
 from pathlib import Path
@@ -10,17 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.search_logic.conftest import Search, check, run_to_the_end
+from tests.unit.search_logic.conftest import Search, check, journal, run_to_the_end
 from tuner.search_logic.jobs import END, STOP, WAIT, Job, NoJob, Scheduler
 from tuner.search_logic.sampling import Sampler, settings_key
-from tuner.study.record import JOURNAL_NAME
-
-
-def journal(search: Search) -> list[dict[str, Any]]:
-    """Everything that happened, in order, but for the time and the process."""
-    lines = (search.folder / JOURNAL_NAME).read_text().splitlines()
-    forgotten = ("worker_id", "datetime_start", "datetime_complete")
-    return [{k: v for k, v in json.loads(line).items() if k not in forgotten} for line in lines]
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "random", "qmc"])
