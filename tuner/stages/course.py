@@ -27,7 +27,7 @@ class Course:
     Attributes:
         images_per_s: Of one trial beside the others; None where nobody has measured.
         expected_s: What measure, search and confirm were expected to take when it was opened.
-        points: What an earlier search gives it to begin with.
+        points: What an earlier search or a list gives it to begin with.
         decoded_bytes: Of all images decoded, where all trials find them so; else 0.
         weights: What weights files give the models.
     """
@@ -73,7 +73,8 @@ def open_course(search: Search, *, is_dry_run: bool) -> Course:
     """Returns and tells what the search will do here; nothing is started or written.
 
     Raises:
-        SettingsError: There is no such model, or it cannot take such images.
+        SettingsError: There is no such model, it cannot take such images, or a list of points
+            cannot be read.
         DataError: There is no folder of images that can be listed.
         ResourceError: The machine cannot give what is asked, or its disk cannot.
         StudyError: The earlier search that `search.points` names gives no points.
