@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from tests.unit.search_logic.conftest import RUNGS, Search, check, journal, killed, score
 from tuner.search_logic.jobs import END, GO, STOP, WAIT, Decision, Job, NoJob, Scheduler
+from tuner.search_logic.sampling import Sampler
+from tuner.settings.space import ChoiceSpec, IntSpec
 
 SECONDS_PER_IMAGE = 0.01  # 10 s to the first rung, then 20 and 60
 
@@ -239,6 +241,37 @@ def test_a_search_killed_after_every_event_uses_its_time_as_it_would_have(
     often = Search(quick_path / "killed", **known)
     play(often, budget_s, cycle([True, True, False]).__next__)
     assert journal(often) == journal(whole)
+
+
+FEW = {"optim.lr": IntSpec(1, 4), "train.batch_size": ChoiceSpec((32, 64))}
+ENDS: Mapping[str, Mapping[str, Any]] = {
+    "patience": {"patience": 4},
+    "points": {
+        "patience": 2,
+        "points": [{"optim.lr": 0.1 * k, "train.batch_size": 32} for k in (1, 2, 3)],
+    },
+    "space": {"specs": FEW},
+    "trials": {"trials": 7},
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_whatever_ends_a_search_first_it_ends_the_same_killed_after_every_event_and_not(
+    quick_path: Path, end: str, sampler: Sampler
+) -> None:
+    asked: dict[str, Any] = {"sampler": sampler, "trials": 30, **ENDS[end]}
+    for budget_s in (105.0, inf):
+        whole = Search(quick_path / f"whole {budget_s}", **asked)
+        play(whole, budget_s)
+        assert whole.jobs.is_finished is (budget_s == inf)
+        assert len(whole.states()) < 30
+        often = Search(quick_path / f"killed {budget_s}", **asked)
+        play(often, budget_s, cycle([True, True, False]).__next__)
+        assert journal(often) == journal(whole)
+        again = Search(quick_path / f"again {budget_s}", **asked)
+        play(again, budget_s)
+        assert journal(again) == journal(whole)
 
 
 def test_more_time_goes_on_to_the_end(quick_path: Path) -> None:
