@@ -5,19 +5,24 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tuner import cli, dataset, export, predict, retrain, search, throughput
+from tuner import cli, dataset, export, predict, retrain, search, throughput, trial
 from tuner.data.prepare import PreparedData
+from tuner.search_logic.jobs import STOP, Job
 from tuner.stages.course import Course, open_course
+from tuner.stages.follow import trial_context
 from tuner.stages.opening import open_search
 from tuner.stages.prepare import prepare
-from tuner.stages.train import open_record
+from tuner.stages.train import open_jobs, open_record
 from tuner.study.record import Record
+from tuner.trial import run_job
 
 ON_IMAGES = ("space=cifar10", "data.root=images")
 
@@ -152,3 +157,33 @@ def begin(*arguments: str) -> tuple[Course, PreparedData, Record]:
     course = open_course(begun, is_dry_run=False)
     data = prepare(course)
     return course.with_images(data), data, open_record(begun, data, course.points)
+
+
+@pytest.fixture
+def nothing_kept(process_as_before: None) -> Iterator[None]:
+    """Close what a trial keeps open in its process for the next one."""
+    yield
+    trial.KEPT.close()
+
+
+def train(
+    course: Course, data: PreparedData, record: Record, *, num_reports: int | None = None
+) -> None:
+    """Train trials, without a Ray, until none is left or the process is killed after some reports.
+
+    To be used with `nothing_kept`.
+    """
+    jobs = open_jobs(course.search, record, len(data.train))
+    context = trial_context(course, course.search.config, "search")
+    heard = 0
+    while isinstance(job := jobs.next_job(), Job):
+        with closing(
+            run_job(asdict(job) | {"beat_path": str(course.search.folder / "beat")}, context)
+        ) as results:
+            for result in results:
+                decision = jobs.report(job, result)
+                heard += 1
+                if heard == num_reports:
+                    return
+                if decision is STOP:
+                    break

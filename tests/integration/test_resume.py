@@ -7,25 +7,15 @@ import csv
 import os
 import shlex
 import shutil
-from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.conftest import Told, begin, errors
+from tests.integration.conftest import Told, begin, errors, train
 from tests.laws import MEASURED
-from tuner import trial
-from tuner.data.prepare import PreparedData
-from tuner.search_logic.jobs import STOP, Job
-from tuner.stages.course import Course
-from tuner.stages.follow import trial_context
 from tuner.stages.hand_over import hand_over
-from tuner.stages.train import open_jobs
 from tuner.study.record import Record
-from tuner.trial import run_job
 
 SMALL = (
     *("space=tiny.yaml", "data.root=images", "train.epochs=3"),
@@ -33,31 +23,7 @@ SMALL = (
 )
 
 
-@pytest.fixture(autouse=True)
-def nothing_kept(process_as_before: None) -> Iterator[None]:
-    """Close what a trial keeps open in its process for the next one."""
-    yield
-    trial.KEPT.close()
-
-
-def train(
-    course: Course, data: PreparedData, record: Record, *, num_reports: int | None = None
-) -> None:
-    """Train trials until none is left, or until the process is killed after some reports."""
-    jobs = open_jobs(course.search, record, len(data.train))
-    context = trial_context(course, course.search.config, "search")
-    heard = 0
-    while isinstance(job := jobs.next_job(), Job):
-        with closing(
-            run_job(asdict(job) | {"beat_path": str(course.search.folder / "beat")}, context)
-        ) as results:
-            for result in results:
-                decision = jobs.report(job, result)
-                heard += 1
-                if heard == num_reports:
-                    return
-                if decision is STOP:
-                    break
+pytestmark = pytest.mark.usefixtures("nothing_kept")
 
 
 def scores(record: Record) -> list[list[float]]:
