@@ -105,6 +105,16 @@ def test_a_model_is_looked_for_without_heavy_imports(
     assert refusal(name, *arguments) == told
 
 
+@pytest.mark.parametrize("name", ["search", "throughput", "dataset"])
+def test_a_list_of_points_is_checked_without_heavy_imports(name: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("optim.lr\n7\n", encoding="utf-8")
+    arguments = ["space=imagenet_small", f"search.points={tmp_path}/a.csv", f"output={tmp_path}"]
+    assert refusal(name, *arguments) == (
+        f"error: {tmp_path}/a.csv line 2: optim.lr: outside of the space (7); "
+        'use a value of {"log": [0.001, 1.0]}\n'
+    )
+
+
 def test_a_report_is_refused_until_there_is_one() -> None:
     assert refusal("report", "run=results/x") == (
         "error: tuner.report: not available yet; leaderboard.csv, confirm.csv and summary.json "

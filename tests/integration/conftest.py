@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from tuner import cli, dataset, export, predict, retrain, search, throughput
+from tuner import cli, dataset, export, predict, retrain, search, throughput, trial
 from tuner.data.prepare import PreparedData
 from tuner.search_logic.jobs import STOP, Job
 from tuner.stages.course import Course, open_course
@@ -159,10 +159,20 @@ def begin(*arguments: str) -> tuple[Course, PreparedData, Record]:
     return course.with_images(data), data, open_record(begun, data, course.points)
 
 
+@pytest.fixture
+def nothing_kept(process_as_before: None) -> Iterator[None]:
+    """Close what a trial keeps open in its process for the next one."""
+    yield
+    trial.KEPT.close()
+
+
 def train(
     course: Course, data: PreparedData, record: Record, *, num_reports: int | None = None
 ) -> None:
-    """Train trials until none is left, or until the process is killed after some reports."""
+    """Train trials, without a Ray, until none is left or the process is killed after some reports.
+
+    To be used with `nothing_kept`.
+    """
     jobs = open_jobs(course.search, record, len(data.train))
     context = trial_context(course, course.search.config, "search")
     heard = 0

@@ -85,8 +85,8 @@ SETTINGS = [
     ),
     ("mining.ratio=0.5", "mining.ratio: not allowed (0.5); use 0 or a number from 1 up"),
     (
-        "search.patience=2",
-        "search.patience: not available yet (comes with the search's own ends); remove it",
+        "search.patience=0",
+        "search.patience: not allowed (0); use a whole number from 1 to 1000000000 or null",
     ),
     (
         "model.name=resnet9",

@@ -7,13 +7,13 @@ import csv
 import os
 import shlex
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.integration.conftest import Told, begin, errors, train
-from tuner import trial
+from tests.laws import MEASURED
 from tuner.stages.hand_over import hand_over
 from tuner.study.record import Record
 
@@ -23,15 +23,49 @@ SMALL = (
 )
 
 
-@pytest.fixture(autouse=True)
-def nothing_kept(process_as_before: None) -> Iterator[None]:
-    """Close what a trial keeps open in its process for the next one."""
-    yield
-    trial.KEPT.close()
+pytestmark = pytest.mark.usefixtures("nothing_kept")
 
 
 def scores(record: Record) -> list[list[float]]:
     return [[report["top1"] for report in each.reports] for each in record.trials]
+
+
+OF_THE_PROCESS = ("worker_pid", "started_at", "reported_at", "setup_s")
+
+
+def repeatable(record: Record) -> list[tuple[Any, ...]]:
+    """Return all that is recorded of each trial but its times and its process."""
+    forgotten = (*MEASURED, *OF_THE_PROCESS)
+    return [
+        (
+            each.settings,
+            each.state,
+            [
+                {key: report[key] for key in report if key not in forgotten}
+                for report in each.reports
+            ],
+        )
+        for each in record.trials
+    ]
+
+
+@pytest.mark.parametrize("num_reports", [None, 1, 4, 6])
+def test_the_same_search_twice_has_the_same_trials_to_the_last_bit_killed_or_not(
+    here: Path, space_file: Path, num_reports: int | None
+) -> None:
+    (here / "mine.csv").write_text("optim.lr,train.batch_size\n0.1,10\n0.02,\n", encoding="utf-8")
+    asked = (*SMALL, "search.trials=9", "search.points=mine.csv", "search.patience=4")
+    first, second = begin(*asked, "output=first"), begin(*asked, "output=second")
+    train(*first)
+    if num_reports is not None:
+        train(*second, num_reports=num_reports)
+        second = begin(*asked, "output=second")
+    train(*second)
+    trials = repeatable(first[2])
+    assert repeatable(second[2]) == trials
+    assert trials[0][0]["optim.lr"] == 0.1
+    assert {state for _, state, _ in trials} == {"complete", "stopped"}
+    assert all("train_loss" in report for _, _, reports in trials for report in reports)
 
 
 def test_a_search_whose_folder_was_moved_goes_on_and_its_winner_is_retrained(

@@ -1,6 +1,6 @@
 """Nothing about speed changes a weight, and no report of a killed process is lost."""
 
-import hashlib
+import math
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
@@ -13,11 +13,12 @@ import torch
 
 from tests.prepared import prepare_quietly
 from tuner import trial
-from tuner.assemble import open_run
+from tuner.assemble import TrainingRun, open_run
 from tuner.errors import CheckpointError
 from tuner.reading import build_loader, decode_images
 from tuner.settings.config import Config
 from tuner.settings.load import load_space
+from tuner.training.checkpoint import weights_sha256
 from tuner.trial import TrialContext, run_job
 
 
@@ -56,8 +57,8 @@ def context(config: Config, tmp_path: Path) -> dict[str, Any]:
     )
 
 
-def weights_of(config: Config, folder: Path) -> str:
-    """Train in full and return the SHA-256 of the last checkpoint's weights."""
+def trained(config: Config, folder: Path) -> TrainingRun:
+    """Train in full and return the run as it stands then."""
     folder.mkdir()
     data = prepare_quietly(config, folder)
     decoding = decode_images(
@@ -73,10 +74,7 @@ def weights_of(config: Config, folder: Path) -> str:
         run = open_run(config, data, loader, folder / "checkpoints", on_damaged=pytest.fail)
         with closing(run.results(run.total_samples)) as results:
             assert [result.reason for result in results] == [None] * 3
-    digest = hashlib.sha256()
-    for tensor in run.state.model.state_dict().values():
-        digest.update(tensor.contiguous().numpy().tobytes())
-    return digest.hexdigest()
+    return run
 
 
 READINGS: list[dict[str, Any]] = [
@@ -93,11 +91,32 @@ READINGS: list[dict[str, Any]] = [
 
 
 def test_however_images_are_read_the_weights_are_the_same(config: Config, tmp_path: Path) -> None:
-    digests = {
-        weights_of(config.with_overrides({"data.cache": "none"} | reading), tmp_path / str(number))
+    runs = [
+        trained(config.with_overrides({"data.cache": "none"} | reading), tmp_path / str(number))
         for number, reading in enumerate(READINGS)
-    }
-    assert len(digests) == 1
+    ]
+    assert len({weights_sha256(run.state.model) for run in runs}) == 1
+
+
+@pytest.mark.parametrize("batch_size", [8, 16, 24])
+def test_the_batch_is_that_of_the_optimizer_whatever_it_is_cut_into(
+    config: Config, tmp_path: Path, batch_size: int
+) -> None:
+    cuts = {1: batch_size, 2: batch_size // 2, batch_size // 4: 4}
+    runs = []
+    for accumulate_steps, micro_batch_size in cuts.items():
+        asked = {"train.batch_size": batch_size, "train.accumulate_steps": accumulate_steps}
+        run = trained(config.with_overrides(asked), tmp_path / str(accumulate_steps))
+        assert run.state.micro_batch_size == micro_batch_size
+        assert run.state.optimizer_steps == 3 * math.ceil(24 / batch_size)
+        runs.append(run)
+    rates = [[report["learning_rate"] for report in run.state.history] for run in runs]
+    assert all(each == rates[0] for each in rates)
+    weights, *others = (
+        torch.cat([p.flatten() for p in run.state.model.parameters()]) for run in runs
+    )
+    for other in others:
+        assert (other - weights).norm() <= 1e-4 * weights.norm()
 
 
 @pytest.fixture

@@ -87,6 +87,10 @@ class Work:
             return 0.0
         return self._full_trainings_s(self.confirm_runs, images_per_s, slots)
 
+    def seconds_per_image(self, images_per_s: float) -> float:
+        """Seconds of training that a trial takes for an image, its share of evaluations with it."""
+        return self._with_evaluations(1) / images_per_s
+
     def estimate(self, images_per_s: float, slots: int, *, has_to_measure: bool) -> Estimate:
         """What the search will take, with or without the measure stage."""
         search_s = self.search_s(images_per_s, slots)

@@ -1,16 +1,18 @@
 """What each free slot does next: jobs handed out, reports judged, all following from the record."""
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from heapq import heappop, heappush
-from itertools import islice, pairwise
+from functools import partial
+from itertools import pairwise
 from math import inf
 from typing import Any, Final, Literal, get_args
 
-from tuner.search_logic.rungs import Rung
+from tuner.search_logic.ends import HOPELESS, SharedError, num_in_vain
+from tuner.search_logic.pace import Pace
+from tuner.search_logic.rungs import Rung, first_promotable
 from tuner.search_logic.sampling import (
     MODEL_SAMPLERS,
     Observation,
@@ -25,8 +27,6 @@ from tuner.study.record import EndState, Record, Report, TrialRecord
 
 Scheduler = Literal["asha", "asha_stopping", "none"]
 
-HOPELESS = ("failed", "infeasible")
-FATAL_TRIALS = 3
 # Below this many scores beyond the number of parameters a model knows nothing (BOHB's rule).
 ENOUGH_BEYOND_PARAMETERS = 3
 
@@ -80,6 +80,11 @@ class Jobs:
         trials: How many settings are tried at most.
         rungs: Lengths in images at which trials are compared, the last one the full length.
         max_failures: How often a trial is tried again after ``error``, ``killed`` or ``stalled``.
+        patience: So many trials in vain (`ends.num_in_vain`) are the last; None is no end.
+        seconds_per_image: As `Pace` takes it.
+
+    Attributes:
+        pace: How long trials take to their next rung.
     """
 
     def __init__(
@@ -95,6 +100,8 @@ class Jobs:
         reduction_factor: int,
         max_failures: int,
         seed: int,
+        patience: int | None = None,
+        seconds_per_image: float | None = None,
     ) -> None:
         self._record = record
         self._specs = specs
@@ -105,6 +112,8 @@ class Jobs:
         self._is_stopping = scheduler == "asha_stopping"
         self._max_failures = max_failures
         self._seed = seed
+        self._patience = patience
+        self.pace = Pace(record, self._lengths, seconds_per_image)
         self._sign = 1.0 if record.direction == "maximize" else -1.0
         self._rungs = [Rung(reduction_factor) for _ in self._lengths]
         self._running: dict[int, Job] = {}
@@ -112,12 +121,9 @@ class Jobs:
         self._hopeless: list[int] = []
         self._ended: Counter[str] = Counter()
         self._tried: set[frozenset[tuple[str, Any]]] = set()
-        self._has_reports = False
         self._exhausted = False
-        self._excused: frozenset[int] = frozenset()
+        self._shared_error = SharedError(record)
         self._rebuild()
-        if self.fatal is not None:  # who starts again has mended it
-            self._excused = frozenset(self._hopeless)
 
     @property
     def exhausted(self) -> bool:
@@ -126,32 +132,29 @@ class Jobs:
 
     @property
     def num_trials(self) -> int:
-        """How many trials there will be in all; fewer where the space is exhausted."""
+        """How many trials there will be in all; fewer where the search ends before."""
         return max(self._trials, len(self._record.trials))
 
     @property
     def is_finished(self) -> bool:
         """Whether every trial has ended and no other will be tried."""
-        num_trials = len(self._record.trials)
-        return num_trials >= self._trials and self._ended.total() == num_trials
+        has_ended = self._ended.total() == len(self._record.trials)
+        return has_ended and self._next_settings() is None
 
     @property
     def fatal(self) -> str | None:
-        """The one error in which the first three trials failed for good, with no report by any.
+        """The `SharedError` that ends the search."""
+        return self._shared_error.message
 
-        Where they had failed so before this start, all that had failed by then are excused (others
-        ended after those three, in their slots), and the next three are the first.
-        """
-        if self._has_reports:
-            return None
-        counted = (trial for trial in self._record.trials if trial.number not in self._excused)
-        first = list(islice(counted, FATAL_TRIALS))
-        if len(first) < FATAL_TRIALS:
-            return None
-        if any(trial.state != "failed" or trial.reason == "diverged" for trial in first):
-            return None
-        errors = {trial.message or trial.reason for trial in first}
-        return errors.pop() if len(errors) == 1 else None
+    @property
+    def out_of_patience(self) -> bool:
+        """Whether the last `patience` trials were in vain; those given are tried all the same."""
+        if self._patience is None or self._next_given() is not None:
+            return False
+        trials = self._record.trials
+        begun = (*self._running, *self._unfinished)
+        undecided = [n for n in begun if not self._num_reached(trials[n].samples_seen)]
+        return num_in_vain(self._rungs, len(trials), undecided) >= self._patience
 
     def counts(self) -> dict[str, int]:
         """Number of trials running, waiting, complete, stopped, failed and infeasible."""
@@ -172,17 +175,24 @@ class Jobs:
 
         At the end the best trial of a rung goes on even where the rung has too few for a share,
         so that something is trained in full; trials that still wait are recorded as stopped.
-        Where the time is over or the error fatal nothing is begun, and what waits goes on later.
+        A job that would not reach its next rung in the time left is passed over for the first that
+        does. Where none does, or the error is fatal, nothing is begun; what waits goes on later.
         """
-        may_begin = seconds_left > 0 and self.fatal is None
-        number = self._next_trial() if may_begin else None
-        if number is not None:
-            return self._hand_out(number)
+        if self.fatal is None:
+            found = self._choose(seconds_left)
+            if found is not None:
+                return self._hand_out(self._begin(found))
         if self._running:
             return WAIT
-        if may_begin:
+        if self.fatal is None and not self.lacks_time(seconds_left):
             self._stop_waiting()
         return END
+
+    def lacks_time(self, seconds_left: float) -> bool:
+        """Whether the time is over, or too short for every job that there would be without end."""
+        if seconds_left <= 0:
+            return True
+        return self._choose(seconds_left) is None and self._choose(inf) is not None
 
     def report(self, job: Job, result: Report) -> Decision:
         """Records a result and says whether the job goes on; after STOP it is no longer running.
@@ -199,7 +209,6 @@ class Jobs:
             self.fail(job, "diverged", f"{self._record.metric} is not a finite number")
             return STOP
         trial = self._record.add_report(number, result)
-        self._has_reports = True
         self._rank(number, before_samples, result)
         if self._goes_on(trial):
             return GO
@@ -230,7 +239,6 @@ class Jobs:
     def _rebuild(self) -> None:
         for trial in self._record.trials:
             self._tried.add(settings_key(trial.settings))
-            self._has_reports |= bool(trial.reports)
             if trial.state in HOPELESS:
                 self._hopeless.append(trial.number)
                 continue
@@ -242,46 +250,48 @@ class Jobs:
             else:
                 self._ended[trial.state] += 1
 
-    def _next_trial(self) -> int | None:
-        number = self._next_unfinished()
+    def _choose(self, seconds_left: float) -> int | Settings | None:
+        """The trial that goes on, or the settings of a new one."""
+        fits = partial(self.pace.fits, seconds_left=seconds_left)
+        number = next(filter(fits, self._unfinished), None)
         if number is None:
-            number = self._next_promoted()
-        if number is None:
-            number = self._next_new()
-        if number is None and not self._running:
-            number = self._next_promoted(at_least=1)
-        return number
+            number = first_promotable(self._rungs, fits)
+        if number is not None:
+            return number
+        if fits(None) and (settings := self._next_settings()) is not None:
+            return settings
+        return None if self._running else first_promotable(self._rungs, fits, at_least=1)
 
-    def _next_unfinished(self) -> int | None:
-        return heappop(self._unfinished) if self._unfinished else None
+    def _next_given(self) -> Settings | None:
+        return next((each for each in self._points if settings_key(each) not in self._tried), None)
 
-    def _next_promoted(self, at_least: int = 0) -> int | None:
-        """The best promotable trial of the highest rung that has one."""
-        for rung in reversed(self._rungs):
-            number = rung.promotable(at_least)
-            if number is not None:
-                rung.leave(number)
-                return number
-        return None
-
-    def _next_new(self) -> int | None:
+    def _next_settings(self) -> Settings | None:
         number = len(self._record.trials)
-        if self._exhausted or number >= self._trials:
+        if self._exhausted or number >= self._trials or self.out_of_patience:
             return None
-        given = (point for point in self._points if settings_key(point) not in self._tried)
-        settings = next(given, None) or propose(
-            self._specs,
-            self._history() if self._sampler in MODEL_SAMPLERS else [],
-            sampler=self._sampler,
-            seed=self._seed,
-            trial_number=number,
-            tried=self._tried,
-        )
+        settings = self._next_given()
         if settings is None:
-            self._exhausted = True
-            return None
-        self._tried.add(settings_key(settings))
-        return self._record.add_trial(settings).number
+            settings = propose(
+                self._specs,
+                self._history() if self._sampler in MODEL_SAMPLERS else [],
+                sampler=self._sampler,
+                seed=self._seed,
+                trial_number=number,
+                tried=self._tried,
+            )
+            self._exhausted = settings is None
+        return settings
+
+    def _begin(self, found: int | Settings) -> int:
+        """Takes a trial out of where it waits, or records a new one; returns its number."""
+        if not isinstance(found, int):
+            self._tried.add(settings_key(found))
+            return self._record.add_trial(found).number
+        if found in self._unfinished:
+            self._unfinished.remove(found)
+        elif rung := self._stands_at(self._record.trials[found]):
+            rung.leave(found)
+        return found
 
     def _history(self) -> list[Observation]:
         """Scores at the highest rung that has enough; trials without any score as running.
@@ -357,7 +367,7 @@ class Jobs:
         if trial.samples_seen >= self._lengths[-1]:
             self._end(trial.number, "complete")
         elif rung is None or (self._is_stopping and self._goes_on(trial)):
-            heappush(self._unfinished, trial.number)
+            insort(self._unfinished, trial.number)
         elif self._is_stopping:
             self._end(trial.number, "stopped")
         else:

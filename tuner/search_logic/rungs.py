@@ -1,6 +1,8 @@
 """Successive halving as pure rules (ASHA, Li et al. 2020, arXiv:1810.05934): which trials go on."""
 
 from bisect import bisect_left, insort
+from collections.abc import Callable, Sequence
+from itertools import takewhile
 
 # A rung nearer to the end than this would cost almost a full training and decide little.
 LAST_GAP = 1.5
@@ -18,6 +20,9 @@ def rung_lengths(grace_samples: int, total_samples: int, factor: int) -> tuple[i
         lengths.append(length)
         length *= factor
     return (*lengths, total_samples)
+
+
+Fits = Callable[[int], bool]
 
 
 class Rung:
@@ -40,6 +45,11 @@ class Rung:
     def waiting(self) -> list[int]:
         """The trials that wait here, best first."""
         return [number for _, number in self._waiting]
+
+    @property
+    def best(self) -> int:
+        """The trial that ranks first; there must be one."""
+        return self._ranked[0][1]
 
     def add(self, number: int, score: float) -> None:
         """Ranks a trial that reached this length."""
@@ -66,15 +76,20 @@ class Rung:
         num_top = max(at_least, len(self._ranked) // self._factor)
         return bisect_left(self._ranked, self._key(number)) < num_top
 
-    def promotable(self, at_least: int = 0) -> int | None:
-        """The best trial that waits here, if it is among the top."""
-        if not self._waiting:
-            return None
-        number = self._waiting[0][1]
-        return number if self.is_top(number, at_least) else None
+    def promotable(self, at_least: int = 0, fits: Fits = lambda _: True) -> int | None:
+        """The best trial that waits here, is among the top, and `fits`; None without one."""
+        waiting = (number for _, number in self._waiting)
+        top = takewhile(lambda number: self.is_top(number, at_least), waiting)
+        return next(filter(fits, top), None)
 
     def _key(self, number: int) -> tuple[float, int]:
         return -self.scores[number], number
+
+
+def first_promotable(rungs: Sequence[Rung], fits: Fits, at_least: int = 0) -> int | None:
+    """The best promotable trial of the highest rung that has one."""
+    found = (rung.promotable(at_least, fits) for rung in reversed(rungs))
+    return next((number for number in found if number is not None), None)
 
 
 def _remove(ranked: list[tuple[float, int]], key: tuple[float, int]) -> None:

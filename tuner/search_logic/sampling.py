@@ -16,7 +16,14 @@ from optuna.samplers import TPESampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from scipy.stats import qmc
 
-from tuner.settings.space import ChoiceSpec, FloatSpec, IntSpec, ParameterSpec
+from tuner.settings.space import (
+    ChoiceSpec,
+    FloatSpec,
+    IntSpec,
+    ParameterSpec,
+    holds,
+    parents_first,
+)
 from tuner.study.record import distribution
 
 Specs = Mapping[str, ParameterSpec]
@@ -188,25 +195,6 @@ def _active(specs: Specs, drawn: Mapping[str, Any]) -> Settings:
         if holds(spec, settings):
             settings[key] = drawn[key]
     return settings
-
-
-def holds(spec: ParameterSpec, settings: Mapping[str, Any]) -> bool:
-    """Whether a parameter is searched beside these settings of its parents."""
-    return all(key in settings and settings[key] == value for key, value in spec.when)
-
-
-def parents_first(specs: Specs) -> Specs:
-    """The specs in an order in which conditions stand on earlier ones alone."""
-    ordered: dict[str, ParameterSpec] = {}
-
-    def place(key: str) -> None:
-        for parent, _ in specs[key].when:
-            place(parent)
-        ordered.setdefault(key, specs[key])
-
-    for key in specs:
-        place(key)
-    return ordered
 
 
 def _every(

@@ -18,7 +18,6 @@ LATER_KEYS = {
     "data.use": "the hand-over on all images",
     "mining.score": "mining by other scores",
     "mining.noise_guard": "suspect labels",
-    "search.patience": "the search's own ends",
     "resources.address": "clusters",
 }
 LATER_CHOICES = {

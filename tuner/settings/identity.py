@@ -30,6 +30,7 @@ FREE_KEYS = (
     "resources.",
     "search.trials",
     "search.time_budget_s",
+    "search.patience",
     "search.max_concurrent",
     "search.max_failures",
     "search.max_restarts",

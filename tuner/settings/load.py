@@ -96,7 +96,7 @@ def load_settings(written: Mapping[str, Any], path: Path, overrides: Sequence[st
     """
     in_file, problems = _flat(written)
     asked, unread = read_overrides(overrides)
-    settings = _with_absolute_paths(_with_asked(in_file, asked)[0])
+    settings = with_absolute_paths(_with_asked(in_file, asked)[0])
     problems += find_problems(settings)
     _refuse(problems, unread, path, asked)
     return Config().with_overrides(settings)
@@ -218,11 +218,11 @@ def _with_asked(
 
 def _settings_in(given: Mapping[str, Any]) -> dict[str, Any]:
     names = (name for name in given if name.split(".")[0] not in SEARCHED)
-    return _with_absolute_paths({name: given[name] for name in names})
+    return with_absolute_paths({name: given[name] for name in names})
 
 
-def _with_absolute_paths(values: Mapping[str, Any]) -> dict[str, Any]:
-    # Trials run in folders of Ray's own, where a relative path would mean another place.
+def with_absolute_paths(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings whose paths mean the same in every folder: trials run in folders of Ray's own."""
     return {key: _absolute(value) if key in PATH_KEYS else value for key, value in values.items()}
 
 

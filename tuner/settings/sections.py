@@ -238,7 +238,13 @@ class SearchConfig(Section):
     )
     time_budget_s: Positive | None = Field(
         default=None,
-        description="seconds of the search stage, over all starts; confirm comes on top",
+        description="seconds of the search stage, over all starts, in which no trial begins a rung "
+        "that it would not reach; confirm comes on top",
+    )
+    patience: Count | None = Field(
+        default=None,
+        description="trials in a row without a better score at the highest rung reached, after "
+        "which no other is begun; null is no end",
     )
     max_failures: CountOrZero = Field(default=2, description="times a failed trial is tried again")
     max_restarts: CountOrZero = Field(default=2, description="times a lost Ray is started again")
@@ -249,8 +255,9 @@ class SearchConfig(Section):
     seed: Seed = Field(default=0, description="seed of the proposals")
     points: Text | None = Field(
         default=None,
-        description="folder of an earlier search: its best settings come first, at most a quarter "
-        "of the trials; read when the search begins",
+        description="what comes first: the best settings of an earlier search, by its folder, at "
+        "most a quarter of the trials; or all of a .csv, .yaml or .json file, by dotted key; read "
+        "when the search begins",
     )
     keep_best: Count = Field(
         default=5, description="best trials whose checkpoints stay once they have ended"

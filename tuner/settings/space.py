@@ -104,7 +104,7 @@ def edge_values(spec: ParameterSpec) -> tuple[Any, ...]:
 def can_take(spec: ParameterSpec, value: Any) -> bool:
     """Whether a parameter with this spec can have the value."""
     if isinstance(spec, ChoiceSpec):
-        return any(_same(value, choice) for choice in spec.choices)
+        return any(same(value, choice) for choice in spec.choices)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     if isinstance(spec, IntSpec) and (value - spec.low) % spec.step:
@@ -116,7 +116,7 @@ def as_taken(spec: ParameterSpec, value: Any) -> Any:
     """A value that the parameter can take as one of its own: 2 and not 2.0 where it is an int."""
     match spec:
         case ChoiceSpec(choices=choices):
-            return next(choice for choice in choices if _same(value, choice))
+            return next(choice for choice in choices if same(value, choice))
         case IntSpec():
             return int(value)
         case FloatSpec():
@@ -134,7 +134,7 @@ def with_fixed(
     never = {
         key
         for key, spec in specs.items()
-        if any(other in fixed and not _same(fixed[other], value) for other, value in spec.when)
+        if any(other in fixed and not same(fixed[other], value) for other, value in spec.when)
     }
     while more := {
         key
@@ -147,6 +147,25 @@ def with_fixed(
         for key, spec in specs.items()
         if key not in never
     }
+
+
+def holds(spec: ParameterSpec, settings: Mapping[str, Any]) -> bool:
+    """Whether a parameter is searched beside these settings of its parents."""
+    return all(key in settings and settings[key] == value for key, value in spec.when)
+
+
+def parents_first(specs: Mapping[str, ParameterSpec]) -> dict[str, ParameterSpec]:
+    """The specs in an order in which conditions stand on earlier ones alone."""
+    ordered: dict[str, ParameterSpec] = {}
+
+    def place(key: str) -> None:
+        for parent, _ in specs[key].when:
+            place(parent)
+        ordered.setdefault(key, specs[key])
+
+    for key in specs:
+        place(key)
+    return ordered
 
 
 def find_condition_problems(specs: Mapping[str, ParameterSpec]) -> dict[str, str]:
@@ -211,7 +230,7 @@ def _choice_problems(choices: Any) -> list[str]:
     repeated = {
         shown(value): None
         for place, value in enumerate(choices)
-        if any(_same(value, earlier) for earlier in choices[:place])
+        if any(same(value, earlier) for earlier in choices[:place])
     }
     return [f"choice {value} is listed twice; list each once" for value in repeated]
 
@@ -246,5 +265,6 @@ def _is_step(value: Any) -> bool:
     return _is_number(value, whole=True) and value >= 1
 
 
-def _same(one: Any, other: Any) -> bool:
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are one: 1 and 1.0 are, 1 and true are not."""
     return one == other and isinstance(one, bool) == isinstance(other, bool)

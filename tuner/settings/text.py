@@ -2,7 +2,8 @@
 
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +22,55 @@ def read_yaml(path: Path) -> dict[str, Any]:
     Raises:
         SettingsError: With file and line, where it is unreadable, no YAML, or gives a key twice.
     """
+    text = read_text_file(path)
+    with _telling_where(path):
+        content = _parse(text)
+    if content is not None and not isinstance(content, dict):
+        raise SettingsError(f"{path}: not a mapping ({shown(content)}); write key: value lines")
+    return content or {}
+
+
+def read_yaml_list(path: Path, how_to_write: str) -> list[tuple[int, Any]]:
+    """The items that a YAML 1.2 or JSON file lists, with their lines; an empty file has none.
+
+    Raises:
+        SettingsError: As for `read_yaml`, and where it holds no list; `how_to_write` is for people.
+    """
+    text = read_text_file(path)
+    with _telling_where(path):
+        content = _parse(text)
+        node = YAML(typ="safe", pure=True).compose(text)
+    if content is None:
+        return []
+    if not isinstance(content, list):
+        raise SettingsError(f"{path}: not a list ({shown(content)}); {how_to_write}")
+    lines = [item.start_mark.line + 1 for item in node.value]
+    return list(zip(lines, content, strict=True))
+
+
+def read_text_file(path: Path) -> str:
+    """What a UTF-8 file holds, without a mark of its byte order.
+
+    Raises:
+        SettingsError: It cannot be read, or is none.
+    """
     try:
-        content = _parse(path.read_text("utf-8"))
+        return path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
         raise SettingsError(f"{path}: not UTF-8 text (byte {error.start})") from None
+
+
+@contextmanager
+def _telling_where(path: Path) -> Iterator[None]:
+    try:
+        yield
     except MarkedYAMLError as error:
         line = f" line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise SettingsError(f"{path}{line}: {error.problem}") from None
     except YAMLError as error:
         raise SettingsError(f"{path}: not a YAML file ({shown(str(error))})") from None
-    if content is not None and not isinstance(content, dict):
-        raise SettingsError(f"{path}: not a mapping ({shown(content)}); write key: value lines")
-    return content or {}
 
 
 def read_overrides(arguments: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
@@ -72,7 +108,12 @@ def read_value(key: str, text: str, field: FieldInfo | None) -> Any:
 
 
 def _parse(text: str) -> Any:
-    return YAML(typ="safe", pure=True).load(text)
+    try:
+        return YAML(typ="safe", pure=True).load(text)
+    except YAMLError:
+        raise
+    except Exception as error:  # whatever its constructors meet in 2001-99-99, or behind !!int
+        raise YAMLError(str(error)) from error
 
 
 def _read_text(text: str) -> str | None:

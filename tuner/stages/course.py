@@ -28,7 +28,7 @@ class Course:
     Attributes:
         images_per_s: Of one trial beside the others; None where nobody has measured.
         expected_s: What measure, search and confirm were expected to take when it was opened.
-        points: What an earlier search gives it to begin with.
+        points: What an earlier search or a list gives it to begin with.
         decoded_bytes: Of all images decoded, where all trials find them so; else 0.
         weights: What weights files give the models.
     """
@@ -47,6 +47,11 @@ class Course:
     def is_decoded(self) -> bool:
         """Whether all trials find their images decoded."""
         return self.decoded_bytes > 0
+
+    @property
+    def seconds_per_image(self) -> float | None:
+        """What a trial takes for a training image, evaluations included; None where unknown."""
+        return self.work.seconds_per_image(self.images_per_s) if self.images_per_s else None
 
     @property
     def on_dashboard(self) -> OnDashboard:
@@ -69,7 +74,8 @@ def open_course(search: Search, *, is_dry_run: bool) -> Course:
     """Returns and tells what the search will do here; nothing is started or written.
 
     Raises:
-        SettingsError: There is no such model, or it cannot take such images.
+        SettingsError: There is no such model, it cannot take such images, or a list of points
+            cannot be read.
         DataError: There is no folder of images that can be listed.
         ResourceError: The machine cannot give what is asked, or its disk cannot.
         StudyError: The earlier search that `search.points` names gives no points.
@@ -175,6 +181,8 @@ def say_plan(course: Course, num_test: int) -> None:
         ends = count_text(config.train.epochs, "epoch")
     if config.search.time_budget_s is not None:
         ends += f", at most {duration_text(config.search.time_budget_s)}"
+    if config.search.patience is not None:
+        ends += f", until {count_text(config.search.patience, 'trial')} bring nothing better"
     names = ", ".join(map(str, search.possible_values("model.name")))
     num_seeds, num_runs = config.search.confirm_seeds, work.confirm_runs
     test = f", and {count_text(num_test, 'test image')}" if num_test else ""

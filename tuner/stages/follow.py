@@ -52,7 +52,8 @@ def run_stage(
         session: The Ray to work on.
         jobs: What is to be done; nothing happens where it has been.
         record: Of `jobs`.
-        clock: Ends the stage when its time is over; nothing happens where it was before.
+        clock: Ends the stage when its time is over, or too short; nothing happens where it was
+            before.
         stored: Of `jobs`; keeps them within what the disk holds.
         stage: "search" or "confirm".
         rungs: Lengths in images, the last one the full length.
@@ -62,7 +63,7 @@ def run_stage(
         RunError: Ray was lost too often, or the disk is full; nothing finished is lost.
         ResourceError: The disk cannot hold the trials side by side.
     """
-    if jobs.is_finished or clock.seconds_left <= 0:
+    if jobs.is_finished or jobs.lacks_time(clock.seconds_left):
         return
     look_at_disk(course.search, course.plan, course.work).check()  # measuring gives the slots
     config, plan = course.search.config, course.plan
@@ -122,10 +123,14 @@ class FollowedJobs:
         return job
 
     def report(self, job: Job, result: Mapping[str, Any]) -> Decision:
-        """Takes a result, stamps it with the time, and returns whether the job goes on."""
-        is_time_over = self._clock.seconds_left <= 0
+        """Takes a result, stamps it with the time, and returns whether the job goes on.
+
+        It ends at its first report behind the budget, and at a rung where there is not enough time
+        left for the next one: its slot may have a shorter job that there is.
+        """
+        seconds_left = self._clock.seconds_left
         decision = self._jobs.report(job, self._clock.stamped(result))
-        if decision is GO and is_time_over:
+        if decision is GO and not self._jobs.pace.goes_on(job.trial_number, seconds_left):
             self._jobs.lost([job])
             decision = STOP
         if decision is STOP:

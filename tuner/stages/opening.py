@@ -12,6 +12,7 @@ from tuner.search_logic.rungs import rung_lengths
 from tuner.settings.config import Config, flatten
 from tuner.settings.identity import binding_weights, weights_sha256
 from tuner.settings.load import Space, load_space
+from tuner.settings.points import is_list, load_points
 from tuner.settings.space import edge_values
 
 
@@ -62,7 +63,7 @@ def open_search(
     """The search that the arguments mean, its settings checked.
 
     Raises:
-        SettingsError: One line for each mistake.
+        SettingsError: One line for each mistake, in a list of points too.
         StudyError: `resume` is "must", and there is nothing to go on with; or `output` is closed.
     """
     space = load_space(space_name, overrides)
@@ -78,6 +79,9 @@ def open_search(
     cache_root = Path(space.config.data.cache_root or root / ".cache")
     search = Search(space, name, root / name, cache_root)
     weights_identity(search)  # a file that is not there is told before torch is imported
+    points = Path(space.config.search.points or "")
+    if is_list(points) and not has_begun(search.folder):
+        load_points(points, space.parameters, flatten(space.config))
     return search
 
 

@@ -6,7 +6,7 @@ from tuner.errors import RunError, StoppedError
 from tuner.files import write_text
 from tuner.planning.resources import Plan
 from tuner.raytune.engine import RaySession
-from tuner.reporting.terminal import count_text, say_under
+from tuner.reporting.terminal import count_text, duration_text, say_under
 from tuner.search_logic.jobs import Jobs
 from tuner.search_logic.points import Points
 from tuner.settings.identity import binding_settings
@@ -57,8 +57,17 @@ def open_record(search: Search, data: PreparedData, points: Points) -> Record:
     return record
 
 
-def open_jobs(search: Search, record: Record, num_images: int) -> Jobs:
-    """What hands out the jobs, at where the record stands."""
+def open_jobs(
+    search: Search, record: Record, num_images: int, seconds_per_image: float | None = None
+) -> Jobs:
+    """What hands out the jobs, at where the record stands.
+
+    Args:
+        search: Its settings decide.
+        record: Of the trials.
+        num_images: Training images.
+        seconds_per_image: What a trial takes, where it was measured.
+    """
     asked = search.config.search
     return Jobs(
         record,
@@ -71,6 +80,8 @@ def open_jobs(search: Search, record: Record, num_images: int) -> Jobs:
         reduction_factor=asked.reduction_factor,
         max_failures=asked.max_failures,
         seed=asked.seed,
+        patience=asked.patience,
+        seconds_per_image=seconds_per_image,
     )
 
 
@@ -82,7 +93,8 @@ def train_trials(course: Course, record: Record, session: RaySession) -> None:
         StoppedError: No trial has a score, and there are others to try.
         ResourceError: The disk cannot hold the trials side by side.
     """
-    jobs = open_jobs(course.search, record, course.work.num_images)
+    num_images = course.work.num_images
+    jobs = open_jobs(course.search, record, num_images, course.seconds_per_image)
     clock = StageClock(record, "search", course.search.config.search.time_budget_s)
     stored = search_checkpoints(course, record, jobs)
     say_other_hardware(course.plan, record)
@@ -97,16 +109,30 @@ def train_trials(course: Course, record: Record, session: RaySession) -> None:
         rungs=course.work.rungs,
         expected_samples=course.work.search_samples,
     )
+    seconds_left = clock.seconds_left
     if jobs.exhausted:
         say_under("search", "every combination of the space has been tried")
-    is_time_over = clock.seconds_left <= 0
     if record.trials:
         say_under("search", f"{count_text(len(record.trials), 'trial')}: {counts_text(jobs)}")
         write_leaderboard(course, record)
     if not has_score(record):
-        raise no_score(jobs, record, is_time_over=is_time_over)
-    if is_time_over and num_left(jobs, record):
-        say_under("search", time_over_text(jobs, record))
+        raise no_score(jobs, record, seconds_left)
+    if has_given_up(jobs, record):
+        say_under("search", patience_text(course.search.config.search.patience))
+    if jobs.lacks_time(seconds_left) and num_left(jobs, record):
+        say_under("search", time_over_text(jobs, record, seconds_left))
+
+
+def has_given_up(jobs: Jobs, record: Record) -> bool:
+    """Says whether nothing but patience keeps the search from trying more."""
+    is_left = not jobs.exhausted and len(record.trials) < jobs.num_trials
+    return is_left and jobs.out_of_patience and jobs.is_finished
+
+
+def patience_text(patience: int | None) -> str:
+    """Returns why no more is tried, and how to go on."""
+    last = "trial" if patience == 1 else f"{patience} trials"
+    return f"no better score in the last {last}: the search ends; a larger search.patience goes on"
 
 
 def num_left(jobs: Jobs, record: Record) -> int:
@@ -116,14 +142,16 @@ def num_left(jobs: Jobs, record: Record) -> int:
 
 def num_untried(jobs: Jobs, record: Record) -> int:
     """Returns how many trials there will be beside those there are."""
-    return 0 if jobs.exhausted else jobs.num_trials - len(record.trials)
+    has_end = jobs.exhausted or jobs.out_of_patience
+    return 0 if has_end else jobs.num_trials - len(record.trials)
 
 
-def time_over_text(jobs: Jobs, record: Record) -> str:
-    """Returns what is left undone where the time is over, and how to go on."""
-    waiting = count_text(jobs.counts()["waiting"], "trial")
+def time_over_text(jobs: Jobs, record: Record, seconds_left: float) -> str:
+    """Returns what is left undone where the time is over or too short, and how to go on."""
+    waiting, left = count_text(jobs.counts()["waiting"], "trial"), duration_text(seconds_left)
+    how = "over" if seconds_left <= 0 else f"too short for another rung ({left} left)"
     return (
-        f"the time is over: {waiting} waiting, {num_untried(jobs, record)} not begun; "
+        f"the time is {how}: {waiting} waiting, {num_untried(jobs, record)} not begun; "
         "a larger search.time_budget_s goes on"
     )
 
@@ -133,16 +161,21 @@ def has_score(record: Record) -> bool:
     return any(record.best_score(trial.number) is not None for trial in record.ranked()[:1])
 
 
-def no_score(jobs: Jobs, record: Record, *, is_time_over: bool) -> RunError:
+def no_score(jobs: Jobs, record: Record, seconds_left: float) -> RunError:
     """Returns what says why there is nothing to hand over: stopped where there is more to try."""
     is_left = num_left(jobs, record) > 0
-    if is_left and is_time_over and not jobs.fatal:
-        return StoppedError("search.time_budget_s: over before any trial had a score; raise it")
+    if is_left and not jobs.fatal and jobs.lacks_time(seconds_left):
+        what = "over before any trial had a score"
+        if seconds_left > 0:
+            left, needed = map(duration_text, (seconds_left, jobs.pace.seconds_to_rung()))
+            what = f"{left} left, the first rung takes about {needed}"
+        return StoppedError(f"search.time_budget_s: {what}; raise it")
     why = f"three failed alike ({jobs.fatal})" if jobs.fatal else why_none(record)
     problem = f"no trial has a score: {why}; mend it"
     if is_left:
         return StoppedError(problem)
-    more = "" if jobs.exhausted else "raise search.trials or "
+    bound = "patience" if has_given_up(jobs, record) else "trials"
+    more = "" if jobs.exhausted else f"raise search.{bound} or "
     return RunError(f"{problem}, then {more}use resume=never")
 
 

@@ -38,6 +38,12 @@ WORK = Work(
 )
 
 
+def test_an_image_takes_its_share_of_an_evaluation_too() -> None:
+    assert WORK.seconds_per_image(100.0) == pytest.approx(0.01 * (1 + 500 / 1000 / 3))
+    report_s = WORK.report_samples * WORK.seconds_per_image(100.0)
+    assert report_s == pytest.approx(1000 / 100 + 500 / 300)
+
+
 def play(work: Work, slots: int, scheduler: Scheduler, seed: int, folder: Path) -> tuple[int, int]:
     """The images trained, and how many a slot could train meanwhile, where chance gives scores.
 

@@ -1,5 +1,6 @@
 """A search on disk that can be killed at any moment, and what always has to hold of it."""
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 from tuner.search_logic.jobs import END, GO, STOP, Decision, Job, Jobs, Scheduler
 from tuner.search_logic.sampling import Sampler
 from tuner.settings.space import ChoiceSpec, FloatSpec, ParameterSpec
-from tuner.study.record import Record, TrialRecord
+from tuner.study.record import JOURNAL_NAME, Record, TrialRecord
 
 SPACE: Mapping[str, ParameterSpec] = {
     "optim.lr": FloatSpec(1e-3, 1.0, log=True),
@@ -32,6 +33,8 @@ class Search:
         specs: Mapping[str, ParameterSpec] = SPACE,
         direction: str = "maximize",
         points: Sequence[Mapping[str, Any]] = (),
+        patience: int | None = None,
+        seconds_per_image: float | None = None,
     ) -> None:
         self.folder = folder
         self._record_settings: dict[str, Any] = {"parameters": specs, "direction": direction}
@@ -44,6 +47,8 @@ class Search:
             "reduction_factor": 3,
             "max_failures": max_failures,
             "seed": 5,
+            "patience": patience,
+            "seconds_per_image": seconds_per_image,
         }
         self.start()
 
@@ -68,8 +73,8 @@ class Search:
         assert isinstance(job, Job)
         return job
 
-    def report(self, job: Job, samples_seen: int, top1: float) -> Decision:
-        return self.jobs.report(job, {"samples_seen": samples_seen, "top1": top1})
+    def report(self, job: Job, samples_seen: int, top1: float, **more: float) -> Decision:
+        return self.jobs.report(job, {"samples_seen": samples_seen, "top1": top1, **more})
 
     def states(self) -> list[str]:
         return [trial.state for trial in self.record.trials]
@@ -110,6 +115,13 @@ def killed(search: Search, after_event: Callable[[], bool]) -> bool:
         search.restart()
         return True
     return False
+
+
+def journal(search: Search) -> list[dict[str, Any]]:
+    """Everything that happened, in order, but for the time and the process."""
+    lines = (search.folder / JOURNAL_NAME).read_text().splitlines()
+    forgotten = ("worker_id", "datetime_start", "datetime_complete")
+    return [{k: v for k, v in json.loads(line).items() if k not in forgotten} for line in lines]
 
 
 def rungs_from_record(

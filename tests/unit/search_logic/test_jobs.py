@@ -6,12 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
 
 from tests.unit.search_logic.conftest import Search, check, run_to_the_end
 from tuner.search_logic.jobs import END, GO, STOP, WAIT, Job
 from tuner.search_logic.sampling import Outcome, Sampler, settings_key
-from tuner.settings.space import ChoiceSpec
+from tuner.settings.space import ChoiceSpec, FloatSpec, IntSpec, ParameterSpec
 from tuner.study.record import JOURNAL_NAME
 
 
@@ -211,13 +215,62 @@ def test_more_trials_continue_a_finished_search(tmp_path: Path) -> None:
     assert len(search.record.trials) == 9
 
 
-def test_a_used_up_space_ends_the_search_and_says_so(tmp_path: Path) -> None:
-    search = Search(tmp_path, specs={"train.batch_size": ChoiceSpec((32, 64, 128))})
+IF_SGD = (("optim.name", "sgd"),)
+THREE: list[Mapping[str, ParameterSpec]] = [
+    {"train.batch_size": ChoiceSpec((32, 64, 128))},
+    {"train.batch_size": IntSpec(32, 96, step=32), "train.clip_norm": FloatSpec(1.0, 1.0)},
+    {"train.batch_size": IntSpec(7, 9, log=True), "train.epochs": IntSpec(2, 2)},
+    {
+        "optim.momentum": ChoiceSpec((0.8, 0.9), when=IF_SGD),
+        "optim.name": ChoiceSpec(("adam", "sgd")),
+    },
+]
+
+
+@pytest.mark.parametrize("specs", THREE)
+@pytest.mark.parametrize("sampler", ["random", "auto"])
+def test_a_used_up_space_ends_the_search_and_says_so(
+    tmp_path: Path, specs: Mapping[str, ParameterSpec], sampler: Sampler
+) -> None:
+    search = Search(tmp_path, specs=specs, sampler=sampler, trials=20)
     while isinstance(job := search.jobs.next_job(), Job):
         assert not search.jobs.exhausted
         search.report(job, 9000, 0.5)
     assert search.jobs.exhausted
     assert len(search.record.trials) == 3
+    search.restart()
+    assert search.jobs.is_finished
+    assert search.jobs.exhausted
+
+
+def test_a_space_is_not_used_up_while_a_trial_may_still_go_on(tmp_path: Path) -> None:
+    search = Search(tmp_path, specs=THREE[0], trials=20)
+    for top1 in (0.5, 0.4, 0.3):
+        search.report(search.next_job(), 1000, top1)
+    search.restart()
+    assert not search.jobs.is_finished
+    assert search.next_job().trial_number == 0
+
+
+def test_optuna_sees_how_far_a_stopped_trial_came_and_never_a_score_of_its_end(
+    tmp_path: Path,
+) -> None:
+    """As a score of its end that of a short training would pass for one of a whole one."""
+    search = Search(tmp_path, trials=8)
+    run_to_the_end(search)
+    study = optuna.load_study(
+        study_name="s", storage=JournalStorage(JournalFileBackend(str(tmp_path / JOURNAL_NAME)))
+    )
+    complete = [trial for trial in study.trials if trial.state == TrialState.COMPLETE]
+    stopped = [trial for trial in study.trials if trial.state == TrialState.PRUNED]
+    failed = [trial for trial in study.trials if trial.state == TrialState.FAIL]
+    assert len(complete) + len(stopped) + len(failed) == 8
+    assert all(max(trial.intermediate_values) == 9000 for trial in complete)
+    assert {max(trial.intermediate_values) for trial in stopped} <= {1000, 3000}
+    assert all(
+        trial.state != "complete" for trial in search.record.trials if trial.samples_seen < 9000
+    )
+    assert study.best_trial in complete
 
 
 POINTS = [{"optim.lr": rate, "train.batch_size": 32} for rate in (0.3, 0.1, 0.2)]

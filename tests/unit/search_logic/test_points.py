@@ -5,11 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tuner.errors import StudyError
 from tuner.search_logic.points import Points, map_points
 from tuner.search_logic.sampling import Specs, propose, settings_key
 from tuner.settings.config import Config, flatten
@@ -23,8 +21,10 @@ SPACE: Specs = {
 FIXED = flatten(Config())
 
 
-def points_of(*earlier: Mapping[str, Any], specs: Specs = SPACE, most: int = 9) -> Points:
-    return map_points(earlier, specs, FIXED, most=most)
+def points_of(
+    *earlier: Mapping[str, Any], specs: Specs = SPACE, most: int = 9, seed: int = 7
+) -> Points:
+    return map_points(earlier, specs, FIXED, most=most, seed=seed)
 
 
 def trial(lr: float, batch_size: int = 32, **more: Any) -> dict[str, Any]:
@@ -50,31 +50,37 @@ def test_keys_that_are_not_searched_any_more_are_dropped_and_what_is_then_equal_
     None
 ):
     earlier = [{**trial(0.5), "model.name": name} for name in ("lenet", "resnet8")]
-    assert points_of(*earlier, trial(0.1), most=2) == Points((trial(0.5), trial(0.1)))
+    taken = (trial(0.5), trial(0.1))
+    assert points_of(*earlier, trial(0.1), most=2) == Points(taken, num_repeated=1)
 
 
 def test_a_key_that_is_new_gets_its_own_fixed_value() -> None:
     specs = {**SPACE, "optim.momentum": FloatSpec(0.0, 0.95)}
     assert FIXED["optim.momentum"] == 0.9
-    assert points_of(trial(0.5), specs=specs).settings == ({**trial(0.5), "optim.momentum": 0.9},)
+    filled = {**trial(0.5), "optim.momentum": 0.9}
+    assert points_of(trial(0.5), specs=specs) == Points((filled,), filled=("optim.momentum",))
 
 
-def test_a_new_key_whose_fixed_value_lies_outside_is_named() -> None:
+def test_a_new_key_whose_fixed_value_lies_outside_is_drawn_for_each_point() -> None:
     specs: Specs = {
         **SPACE,
         "optim.momentum": ChoiceSpec((0.5, 0.8)),
         "train.label_smoothing": FloatSpec(0.1, 0.2),
     }
-    with pytest.raises(StudyError) as caught:
-        points_of(trial(0.5), specs=specs)
-    what_to_do = "write one that is into the space file, or leave search.points out"
-    assert caught.value.problems == (
-        "search.points: optim.momentum is not set there, and its own value (0.9) is not in "
-        f'{{"choices": [0.5, 0.8]}}; {what_to_do}',
-        "search.points: train.label_smoothing is not set there, and its own value (0.0) is not in "
-        f'{{"float": [0.1, 0.2]}}; {what_to_do}',
-    )
-    assert points_of(trial(2.0), specs=specs) == Points((), num_outside=1)
+    given = [trial(0.1 + k / 100) for k in range(20)]
+    points = points_of(*given, trial(2.0), specs=specs, most=99)
+    assert points.drawn == ("optim.momentum", "train.label_smoothing")
+    assert points.filled == ()
+    assert points.num_outside == 1
+    for before, point in zip(given, points.settings, strict=True):
+        assert {key: point[key] for key in SPACE} == before
+        assert all(can_take(spec, point[key]) for key, spec in specs.items())
+    assert {point["optim.momentum"] for point in points.settings} == {0.5, 0.8}
+    assert len({point["train.label_smoothing"] for point in points.settings}) == 20
+    assert points_of(*given, specs=specs, most=99).settings == points.settings
+    assert points_of(*given, specs=specs, most=99, seed=8).settings != points.settings
+    whole = {**trial(0.1), "optim.momentum": 0.5, "train.label_smoothing": 0.15}
+    assert points_of(whole, specs=specs) == Points((whole,))
 
 
 def test_a_key_is_set_where_its_condition_holds_and_nowhere_else() -> None:
@@ -130,10 +136,10 @@ def test_every_point_is_a_new_point_of_the_space_that_a_record_takes(
     for number in range(8):
         proposed = propose(before, [], sampler="random", seed=seed, trial_number=number, tried=())
         earlier.append(proposed or {})
-    points = map_points(earlier, now, FIXED, most=most)
+    points = map_points(earlier, now, FIXED, most=most, seed=seed)
     assert len(points.settings) <= most
     assert len({settings_key(each) for each in points.settings}) == len(points.settings)
-    assert len(points.settings) + points.num_outside <= len(earlier)
+    assert len(points.settings) + points.num_outside + points.num_repeated <= len(earlier)
     with tempfile.TemporaryDirectory(dir=quick_path) as folder:
         record = Record.open(
             Path(folder),

@@ -133,9 +133,9 @@ def test_an_override_changes_its_key_alone() -> None:
         ("seed", 1, "seed: no such setting; did you mean train.seed or search.seed?"),
         ("wholly.new", 1, "wholly.new: no such setting; --help lists them all"),
         (
-            "search.patience",
-            3,
-            "search.patience: not available yet (comes with the search's own ends); remove it",
+            "data.use",
+            "train+validation",
+            "data.use: not available yet (comes with the hand-over on all images); remove it",
         ),
         (
             "search.confirm_top",

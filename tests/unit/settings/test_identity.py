@@ -21,6 +21,8 @@ from tuner.settings.identity import (
         ("search.confirm_top", 5),
         ("search.confirm_seeds", 9),
         ("search.trials", 99),
+        ("search.time_budget_s", 60.0),
+        ("search.patience", 3),
         ("search.max_concurrent", 1),
         ("resources.dashboard", True),
         ("resources.cpus_per_trial", 2.0),

@@ -85,6 +85,8 @@ def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
         ),
         (b"a: \xff\n", "X: not UTF-8 text (byte 3)"),
         (b"a: \x01\n", "X: not a YAML file ("),
+        (b"a: 2001-99-99\n", "X: not a YAML file (month must be in 1..12)"),
+        (b"a: !!int\n", "X: not a YAML file ("),
         (b"- 1\n", "X: not a mapping ([1]); write key: value lines"),
     ],
 )
@@ -109,3 +111,13 @@ def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
         f"{tmp_path}{os.sep}x.yaml: cannot be read (No such file or directory)"
     )
     assert str(folder.value) == f"{tmp_path}: cannot be read (Is a directory)"
+
+
+def test_an_argument_that_is_a_date_that_is_none_is_told() -> None:
+    assert read_overrides(["optim.lr=2001-99-99"]) == (
+        {},
+        [
+            "optim.lr: cannot be read as a value (2001-99-99); "
+            "write YAML, with a space behind each colon"
+        ],
+    )

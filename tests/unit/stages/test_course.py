@@ -124,6 +124,14 @@ def test_a_time_budget_bounds_the_search_and_not_what_comes_after(told: Told) ->
     assert opened.expected_s == 8.5 + confirm_s + START_S + measure_budget_s(8.5)
 
 
+def test_patience_is_told(told: Told) -> None:
+    _, lines = told.open("search.patience=5", "search.time_budget_s=90")
+    assert lines[2] == (
+        "          search: 7 trials of lenet at 16 px, rungs at 1, 3 and 9 epochs, "
+        "at most 1 min 30 s, until 5 trials bring nothing better"
+    )
+
+
 def test_no_more_is_said_to_be_confirmed_than_there_are_trials(told: Told) -> None:
     _, lines = told.open("search.trials=1", "search.confirm_top=5", "search.confirm_seeds=3")
     assert lines[3] == "          confirm: the best 1 again on 3 fresh seeds, 3 runs"

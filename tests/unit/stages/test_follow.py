@@ -23,8 +23,9 @@ from tuner.study.record import Record
 class Followed:
     """Two trials, trained in full and tried again once, and all that was shown of them."""
 
-    def __init__(self, course_of: OpenCourse) -> None:
-        course = course_of("search.trials=2", "search.scheduler=none", "search.max_failures=1")
+    def __init__(self, course_of: OpenCourse, *overrides: str) -> None:
+        asked = ("search.trials=2", "search.scheduler=none", "search.max_failures=1")
+        course = course_of(*asked, *overrides)
         self.record = record_of(course)
         self.jobs = open_jobs(course.search, self.record, 100)
         self.view = Mock(spec=LiveView)
@@ -123,8 +124,26 @@ def test_a_job_ends_at_its_first_report_behind_the_budget_and_keeps_its_place(
     assert (trial.state, trial.failures, trial.samples_seen) == ("running", 0, 100)
     assert counts_text(followed.jobs) == "1 waiting"
     assert followed.followed.next_job() is END
-    followed.now_s = 59.9
+    followed.now_s = 20.0  # the other 800 images take 40 s
     assert followed.take().start_samples == 100
+
+
+def test_a_job_ends_at_a_rung_where_the_next_one_is_out_of_reach(course_of: OpenCourse) -> None:
+    followed = Followed(course_of, "search.scheduler=asha_stopping")
+    job = followed.take()
+    followed.now_s = 51.0  # 5 s for the first rung of 100 images: 10 more for the next
+    assert followed.followed.report(job, report(100, 0.5)) is STOP
+    trial = followed.record.trials[0]
+    assert (trial.state, trial.samples_seen) == ("running", 100)
+    new = followed.take()  # whose first rung there is time for
+    assert (new.trial_number, new.start_samples) == (1, 0)
+    followed.now_s = 50.0
+    assert followed.take() == job_from(job, 100)
+
+
+def job_from(job: Job, start_samples: int) -> Job:
+    """Return the same job from another start."""
+    return replace(job, start_samples=start_samples)
 
 
 def test_a_trial_that_ends_behind_the_budget_has_ended(followed: Followed) -> None:

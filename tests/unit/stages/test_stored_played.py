@@ -18,7 +18,8 @@ from tests.unit.search_logic.conftest import RUNGS, Search
 from tuner.planning.disk import AT_REST, AT_WORK, DiskBudget, DiskNeed
 from tuner.reporting.live import LiveView
 from tuner.search_logic.confirm import BestRuns, confirm_jobs, confirm_points
-from tuner.search_logic.jobs import END, HOPELESS, STOP, Job, NoJob, Scheduler
+from tuner.search_logic.ends import HOPELESS
+from tuner.search_logic.jobs import END, STOP, Job, NoJob, Scheduler
 from tuner.search_logic.keeping import BestTrials, Choice, Order
 from tuner.stages.clock import StageClock
 from tuner.stages.disk import Disk

@@ -2,6 +2,7 @@
 
 import csv
 from dataclasses import replace
+from math import inf
 from typing import Any
 from unittest.mock import Mock
 
@@ -74,7 +75,7 @@ def test_an_error_that_ended_the_search_is_to_be_mended_and_the_search_gone_on_w
     record = record_of(course)
     for message in ("no such file", "permission denied"):  # at one start and at the next
         jobs = fail_three(course, record, message)
-    error = no_score(jobs, record, is_time_over=True)
+    error = no_score(jobs, record, 0.0)
     assert type(error) is kind
     assert error.problems == (
         f"no trial has a score: three failed alike (permission denied); {what_to_do}",
@@ -89,7 +90,7 @@ def test_more_trials_are_not_promised_where_every_combination_has_failed(
     fail_three(course, record, "no such file")
     jobs = open_jobs(course.search, record, 100)
     assert jobs.next_job() is END
-    error = no_score(jobs, record, is_time_over=False)
+    error = no_score(jobs, record, inf)
     assert type(error) is RunError
     assert error.problems == (
         "no trial has a score: error (no such file); mend it, then use resume=never",
@@ -151,6 +152,87 @@ def test_a_finished_search_says_nothing_of_its_time(
     record.end(0, "complete")
     train_without_ray(course, record)
     assert capsys.readouterr().out == "search    1 trial: 1 complete\n"
+
+
+def test_time_that_is_too_short_for_a_rung_is_left_and_that_is_said(
+    course_of: OpenCourse, capsys: pytest.CaptureFixture[str]
+) -> None:
+    course = course_of("search.time_budget_s=64")
+    record = over_budget(course, 0.5, 0.4)  # at 61 s, and each rung takes 5 s or more
+    train_without_ray(course, record)
+    assert capsys.readouterr().out.splitlines() == [
+        "search    2 trials: 2 waiting",
+        "search    the time is too short for another rung (3 s left): 2 trials waiting, "
+        "5 not begun; a larger search.time_budget_s goes on",
+    ]
+
+
+def test_time_that_is_too_short_for_a_first_rung_is_to_be_raised(course_of: OpenCourse) -> None:
+    course = replace(course_of("search.time_budget_s=5"), images_per_s=10.0)
+    assert course.seconds_per_image == pytest.approx(0.1 * (1 + 50 / 3 / 100))
+    with pytest.raises(StoppedError) as caught:
+        train_without_ray(course, record_of(course))
+    assert caught.value.problems == (
+        "search.time_budget_s: 5 s left, the first rung takes about 12 s; raise it",
+    )
+
+
+def test_a_search_that_has_run_out_of_patience_says_so_and_how_to_go_on(
+    course_of: OpenCourse, capsys: pytest.CaptureFixture[str]
+) -> None:
+    course = course_of("search.patience=2", "search.scheduler=none")
+    record = record_of(course)
+    jobs = open_jobs(course.search, record, 100)
+    while isinstance(job := jobs.next_job(), Job):
+        jobs.report(job, report(900, 0.5 - job.trial_number / 10))
+    for _ in range(2):  # at every start
+        train_without_ray(course, record)
+        assert capsys.readouterr().out.splitlines() == [
+            "search    3 trials: 3 complete",
+            "search    no better score in the last 2 trials: the search ends; "
+            "a larger search.patience goes on",
+        ]
+
+
+def test_patience_that_ended_with_the_last_trial_is_not_told(
+    course_of: OpenCourse, capsys: pytest.CaptureFixture[str]
+) -> None:
+    course = course_of("search.patience=1", "search.scheduler=none", "search.trials=2")
+    record = record_of(course)
+    jobs = open_jobs(course.search, record, 100)
+    while isinstance(job := jobs.next_job(), Job):
+        jobs.report(job, report(900, 0.5))
+    train_without_ray(course, record)
+    assert capsys.readouterr().out == "search    2 trials: 2 complete\n"
+
+
+def test_trials_without_a_score_use_up_the_patience_too(course_of: OpenCourse) -> None:
+    course = course_of("search.patience=1")
+    record = record_of(course)
+    fail_every_trial(course, record, ("diverged", "nan"))
+    with pytest.raises(RunError) as caught:
+        train_without_ray(course, record)
+    assert type(caught.value) is RunError
+    assert caught.value.problems == (
+        "no trial has a score: diverged (nan); mend it, then raise search.patience or "
+        "use resume=never",
+    )
+
+
+def test_a_used_up_space_is_told_once_at_every_start_and_nothing_is_started(
+    course_of: OpenCourse, capsys: pytest.CaptureFixture[str]
+) -> None:
+    course = course_of("optim.lr=0.1", "optim.name=sgd")
+    record = record_of(course)
+    jobs = open_jobs(course.search, record, 100)
+    while isinstance(job := jobs.next_job(), Job):
+        jobs.report(job, report(900, 0.5))
+    for _ in range(2):
+        train_without_ray(course, record)
+        assert capsys.readouterr().out.splitlines() == [
+            "search    every combination of the space has been tried",
+            "search    3 trials: 3 complete",
+        ]
 
 
 def test_time_that_is_over_before_any_score_is_to_be_raised(
