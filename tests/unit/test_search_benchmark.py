@@ -3,12 +3,13 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import mode
 
 import pytest
 
 from tests.benchmarks.search import deepobs
-from tests.benchmarks.search.algorithms import find_algorithm
-from tests.benchmarks.search.ours import Choice, TunerSearch, parse_choice
+from tests.benchmarks.search.algorithms import Algorithm, find_algorithm
+from tests.benchmarks.search.ours import SAMPLES_PER_EPOCH, Choice, TunerSearch, parse_choice
 from tests.benchmarks.search.peers_simple import OneEpochTopK, RandomSearch
 from tests.benchmarks.search.play import play
 from tests.benchmarks.search.results import Case, Setting, Store, cases
@@ -181,10 +182,11 @@ def test_two_runs_of_a_seed_are_equal_and_two_seeds_are_not(name: str, tmp_path:
 
 
 def test_our_search_is_the_real_one_with_its_journal(tmp_path: Path) -> None:
-    search = TunerSearch(setup(tmp_path, slots=2), Choice(sampler="random", grace_epochs=1))
+    search = TunerSearch(setup(tmp_path, slots=2), Choice(sampler="random", grace_epochs=2))
     run = played(search, slots=2)
     assert run.trials == len(search.record.trials) > 20
     assert run.stints > run.trials  # some were promoted later
+    assert mode(trial.samples_seen for trial in search.record.trials) == 2 * SAMPLES_PER_EPOCH
     assert run.full_trainings == sum(t.state == "complete" for t in search.record.trials) > 0
     reports = sum(len(trial.reports) for trial in search.record.trials)
     assert reports == run.epochs
@@ -223,11 +225,18 @@ def test_what_is_in_the_store_is_not_played_again(tmp_path: Path) -> None:
     assert store.best_seen(deepobs.TASKS[0]) == pytest.approx(0.5, abs=0.1)
 
 
-def test_results_are_of_one_version_of_the_code() -> None:
-    algorithm = find_algorithm("random")
-    version = algorithm.code_version()
-    assert version == find_algorithm("one-epoch-top25").code_version()
-    assert version != find_algorithm("tuner-random").code_version()
+def test_a_result_is_of_the_code_it_depends_on_whatever_its_comments(tmp_path: Path) -> None:
+    source = tmp_path / "it.py"
+    versions = []
+    for text in ("a = 1", "a  =  1  # one", "a = 2"):
+        source.write_text(text)
+        versions.append(Algorithm("it", RandomSearch, [str(source)]).code_version())
+    assert versions[0] == versions[1] != versions[2]
+    source.write_text("a = 1")
+    assert Algorithm("it", RandomSearch, [str(tmp_path)]).code_version() == versions[0]
+    assert (
+        find_algorithm("tuner-random").code_version() == find_algorithm("tuner-qmc").code_version()
+    )
 
 
 def test_a_failed_search_is_told_with_its_traceback(tmp_path: Path) -> None:

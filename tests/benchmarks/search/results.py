@@ -93,12 +93,17 @@ def versioned(name: str) -> str:
 def cases(
     setting: Setting, names: Iterable[str], tasks: Iterable[str], num_seeds: int
 ) -> Iterator[Case]:
-    """The cases of a comparison, seed by seed, so that early figures compare all algorithms."""
+    """The cases of a comparison, seed by seed, so that early figures compare all algorithms.
+
+    Those of costly algorithms come last.
+    """
     every = [(versioned(name), find_algorithm(name.partition("@")[0])) for name in names]
+    cheap = [(name, num_seeds) for name, each in every if each.max_seeds is None]
+    costly = [(name, min(each.max_seeds, num_seeds)) for name, each in every if each.max_seeds]
     tasks = list(tasks)
-    for seed in range(num_seeds):
-        for name, algorithm in every:
-            if algorithm.max_seeds is None or seed < algorithm.max_seeds:
+    for group in (cheap, costly):
+        for seed in range(num_seeds):
+            for name in (name for name, seeds in group if seed < seeds):
                 yield from (Case(setting, name, task, seed) for task in tasks)
 
 
