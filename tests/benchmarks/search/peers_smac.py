@@ -1,7 +1,8 @@
 """SMAC's own multi-fidelity search by ask and tell: random forest, expected improvement, Hyperband.
 
 SMAC's budgets are 51/27, 51/9, 51/3 and 51 epochs here; they are rounded to whole epochs. A
-configuration that comes back at a larger budget goes on from where it was.
+configuration that comes back at a larger budget goes on from where it was; at a smaller one, from
+the beginning.
 """
 
 import warnings
@@ -44,7 +45,8 @@ class SmacSearch:
         number = self._numbers.setdefault(info.config, len(self._numbers))
         self._asked[number] = info
         settings = {key: _plain(value) for key, value in info.config.items()}
-        return Stint(number, settings, self._done.get(number, 0), round(info.budget))
+        done, stop = self._done.get(number, 0), round(info.budget)
+        return Stint(number, settings, done if done < stop else 0, stop)
 
     def tell(self, stint: Stint, epoch: int, score: float, seconds: float, now: float) -> bool:
         assert isinstance(stint.trial, int)

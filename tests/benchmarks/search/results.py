@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,7 @@ class Store:
         return max((end[0][1] for end in ends if end), default=0.0)
 
 
+@cache  # of code that stays as it is while this process runs
 def versioned(name: str) -> str:
     """The name with the version of the present code, unless it names an older one itself."""
     return name if "@" in name else f"{name}@{find_algorithm(name).code_version()}"

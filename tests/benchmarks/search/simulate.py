@@ -129,6 +129,7 @@ class _Simulation:
 
     def _fill(self, now: float) -> None:
         while self._free and (stint := self._ask(now)) is not None:
+            assert stint.start < stint.stop <= self._task.num_epochs, stint
             self._free -= 1
             self._run.stints += 1
             self._run.trials += stint.start == 0
