@@ -60,6 +60,12 @@ def find_algorithm(name: str) -> Algorithm:
     return PEERS[name]
 
 
+def peer_versions() -> dict[str, str | None]:
+    """Versions of all packages that peers need; None for one that is not installed."""
+    packages = {package for each in PEERS.values() for package in each.packages}
+    return {package: _version(package) for package in sorted(packages)}
+
+
 def _ours(name: str) -> Algorithm:
     from tests.benchmarks.search.ours import TunerSearch, parse_choice
 

@@ -12,11 +12,12 @@ import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.search import deepobs, lcbench
-from tests.benchmarks.search.algorithms import EVERY, find_algorithm
+from tests.benchmarks.search.algorithms import EVERY, find_algorithm, peer_versions
 from tests.benchmarks.search.figures import DEFINITIONS, compare
 from tests.benchmarks.search.play import open_task, play_all
 from tests.benchmarks.search.results import Case, Setting, Store, cases, versioned
@@ -64,6 +65,13 @@ def parse_arguments() -> argparse.Namespace:
     asked = parser.parse_args()
     if not (asked.data / "lcbench").is_dir():
         parser.error(f"--data: no lcbench/ there ({asked.data})")
+    if find_spec("onnxruntime") is None:
+        parser.error("onnxruntime is not installed; pip install -e '.[benchmarks]'")
+    try:
+        for name in asked.algorithms:
+            find_algorithm(name.partition("@")[0])
+    except ValueError as error:
+        parser.error(str(error))
     asked.seeds = asked.seeds or (5 if asked.what == "development" else 20)
     return asked
 
@@ -143,7 +151,7 @@ def provenance(asked: argparse.Namespace) -> dict[str, Any]:
     return {
         "command": f"python -m tests.benchmarks.search.run {asked.what} {asked.to}",
         "machine": {"processor": processor()},
-        "versions": versions(),
+        "versions": {**versions(), **peer_versions()},
         "git_commit": git_commit(),
     }
 
