@@ -81,6 +81,7 @@ def play_all(missing: Sequence[Case], data: Path, store: Store, num_processes: i
                     failed.append(played)
                     print(f"{_name(played.case)}: failed\n{played.error}", flush=True)
         except KeyboardInterrupt:
+            print("stopped; the searches at hand are played to their end", flush=True)
             pool.shutdown(cancel_futures=True)
             raise
     return failed

@@ -9,6 +9,7 @@ what is measured. Results of single searches stay in the store, and a rerun does
 """
 
 import argparse
+import signal
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -38,6 +39,7 @@ class Block:
 
 def main() -> None:
     asked = parse_arguments()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # else the workers would stay
     store, blocks = Store(asked.store), list(plan_blocks(asked))
     names = [name for name in asked.algorithms if is_there(name)]
     every = [
