@@ -135,3 +135,12 @@ def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert store.read(case) == run
     with pytest.raises(FileNotFoundError):
         store.read(Case(SETTING, "random@1", "a", 1))
+
+
+def test_the_time_to_a_rival_is_told_on_the_seeds_that_both_have(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for name, seed, score in (("random", 0, 0.8), ("random", 1, 0.7), ("ray", 0, 0.8)):
+        store.write(Case(SETTING, versioned(name), "a", seed), Run(seen=[(0.5, score)]))
+    figures = compare(store, SETTING, ["random", "ray"], {"a": SCALE}, num_seeds=2)
+    assert figures["random"]["time_to_ray"]["mean"] == 0.5
+    assert figures["random"]["wins_over_one_epoch"] == {}

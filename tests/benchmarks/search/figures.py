@@ -27,7 +27,8 @@ EQUAL = 1e-6  # of regret: below that two searches are level
 
 DEFINITIONS = {
     "regret": "100 x (best known - best score seen) / (best known - median random full training); "
-    "best known: of 2,000 random settings at any epoch, and of every search in the store",
+    "best known: at any epoch, of an evolution of 5,000 full trainings (optimum.py) and of every "
+    "search in the store",
     "regret_full_length": "the same, with the score at full length of the trial that would be "
     "handed over (the one with the best score seen) in place of the best score seen",
     "before the first score": "a search counts as the 2 % quantile of scores after one epoch",
@@ -154,12 +155,18 @@ def _figure(values: Array, samples: Places) -> dict[str, float]:
 
 def _wins(mine: Curves, other: Curves) -> Array:
     """1 where mine is better, 0.5 where level, by task, common seed and place of the grid."""
-    common = [seed for seed in mine.seeds if seed in other.seeds]
-    one, two = (
-        each.seen[:, [list(each.seeds).index(seed) for seed in common]] for each in (mine, other)
-    )
+    one, two = _common(mine, other)
     wins: Array = (one < two - EQUAL) + 0.5 * (np.abs(one - two) <= EQUAL)
     return wins
+
+
+def _common(one: Curves, two: Curves) -> tuple[Array, Array]:
+    """The regrets of both on the seeds that both have."""
+    seeds = sorted({*one.seeds} & {*two.seeds})
+    first, second = (
+        each.seen[:, [list(each.seeds).index(seed) for seed in seeds]] for each in (one, two)
+    )
+    return first, second
 
 
 def _ranks(name: str, curves: Mapping[str, Curves]) -> Array:
@@ -172,10 +179,9 @@ def _ranks(name: str, curves: Mapping[str, Curves]) -> Array:
 
 
 def _time_to_rival(mine: Curves, rival: Curves, samples: Places) -> dict[str, Any]:
-    """As a share of the whole time; the rival's end is that of the seeds that mine has too."""
-    common = [place for place, seed in enumerate(rival.seeds) if seed in mine.seeds]
-    levels = rival.seen[:, common, -1].mean(1)
-    reached = mine.seen.mean(1) <= levels[:, None] + EQUAL
+    """As a share of the whole time, on the seeds that both have."""
+    own, levels = _common(mine, rival)
+    reached = own.mean(1) <= levels[:, :, -1].mean(1)[:, None] + EQUAL
     first = np.where(reached.any(1), GRID[reached.argmax(1)], 1.0)
     logs = np.log(np.maximum(first, GRID[1]))
     figure = {key: round(float(np.exp(log)), 3) for key, log in _exact(logs, samples).items()}

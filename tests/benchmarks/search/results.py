@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.search.algorithms import find_algorithm
+from tests.benchmarks.search.optimum import climb
 from tests.benchmarks.search.simulate import Run, as_plain
 from tests.benchmarks.search.tasks import Reference, Task
 from tuner.files import write_text
@@ -78,6 +79,14 @@ class Store:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_text(path, json.dumps(_reference_plain(task.reference())) + "\n")
         return Reference(**json.loads(path.read_text()))
+
+    def optimum(self, task: Task) -> float:
+        """The best score that the task is known to hold, worked out at its first use."""
+        path = self.folder / "references" / f"{task.name}.optimum.json"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_text(path, json.dumps(climb(task)) + "\n")
+        return float(json.loads(path.read_text()))
 
     def best_seen(self, task: str) -> float:
         """The best score that any search of the folder has seen, in any setting; 0 without."""

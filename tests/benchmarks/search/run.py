@@ -131,10 +131,11 @@ def write_figures(
 
 
 def open_reference(name: str, data: Path, store: Store) -> Reference:
-    """The scale of a task, its best the best known: of any search in the store, too."""
-    reference = store.reference(open_task(name, data))
-    plain = {**asdict(reference), "best": max(reference.best, store.best_seen(name))}
-    return Reference(**plain)
+    """The scale of a task; its best is the best known, of any search in the store, too."""
+    task = open_task(name, data)
+    reference = store.reference(task)
+    best = max(reference.best, store.optimum(task), store.best_seen(name))
+    return Reference(**{**asdict(reference), "best": best})
 
 
 def page(block: Block, algorithms: dict[str, Any], names: Sequence[str]) -> str:
