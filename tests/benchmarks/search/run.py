@@ -47,7 +47,10 @@ def main() -> None:
     ]
     missing = [case for case in every if is_playable(case) and not store.path(case).exists()]
     print(f"{len(every)} searches, {len(every) - len(missing)} of them there", flush=True)
-    failed = play_all(missing, asked.data, store, asked.processes) if missing else []
+    try:
+        failed = play_all(missing, asked.data, store, asked.processes) if missing else []
+    except KeyboardInterrupt:
+        sys.exit(130)
     write_figures(asked, store, blocks, names)
     sys.exit(1 if failed else 0)
 
