@@ -165,8 +165,11 @@ def mining_notes(config: Config, highest_ratio: float, *, is_told: bool) -> tupl
         is_told: Whether hard images are known beforehand, so that the first epoch may be on them.
     """
     epochs, mining = config.train.epochs, config.mining
-    first = max(ceil(mining.start_fraction * epochs), 0 if is_told else 1)
-    if not highest_ratio or first / epochs < mining.end_fraction:
+    begins = (
+        mining.start_fraction <= epoch / epochs < mining.end_fraction
+        for epoch in range(0 if is_told else 1, epochs)
+    )
+    if not highest_ratio or any(begins):
         return ()
     return (
         f"mining.ratio: no mining epoch begins between {mining.start_fraction:g} and "

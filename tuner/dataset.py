@@ -44,6 +44,7 @@ def main(keys: DatasetKeys, overrides: list[str]) -> None:
             report_path=asked.folder / "dataset.json",
             num_processes=num_processes,
             progress=progress,
+            may_mine=asked.may_mine,
         )
         held_out = prepare_held_out(
             skipping.config,

@@ -1,7 +1,5 @@
 """What a finished run leaves for others: `best.yaml` and the model folder around it."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +10,7 @@ from torch import Tensor
 from tuner.data.augment import MEAN, STD, stored_size_px
 from tuner.data.index import ImageIndex
 from tuner.data.mining import hard_positions
-from tuner.files import write_json, write_text
+from tuner.files import csv_line, write_json, write_text
 from tuner.planning.environment import git_commit, processor, versions
 from tuner.settings.config import Config
 from tuner.settings.text import read_yaml, yaml_text
@@ -178,13 +176,11 @@ def describe_hard_images(
     if mining is None:
         return None
     losses = mining["losses"].numpy()
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(("path", "label", "loss"))
+    rows = [("path", "label", "loss")]
     for position in hard_positions(losses, train.labels, config.mining.hard_fraction):
         name = train.classes[train.labels[position]]
-        rows.writerow((train.path(position), name, f"{losses[position]:.6g}"))
-    return text.getvalue()
+        rows.append((train.path(position), name, f"{losses[position]:.6g}"))
+    return "".join(map(csv_line, rows))
 
 
 def forget_weights(folder: Path) -> None:

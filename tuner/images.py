@@ -44,7 +44,9 @@ def images_root(config: Config, cache_root: Path, progress: Progress | None = No
     )
 
 
-def count_listed(config: Config, cache_root: Path, *, may_download: bool) -> tuple[int, int, int]:
+def count_listed(
+    config: Config, cache_root: Path, *, may_download: bool, may_mine: bool
+) -> tuple[int, int, int]:
     """Returns how many training images, validation images and classes there are to prepare.
 
     Files are listed, neither opened nor written; a set of torchvision is downloaded where the
@@ -71,6 +73,9 @@ def count_listed(config: Config, cache_root: Path, *, may_download: bool) -> tup
         split_seed=data.split_seed,
         list_images=list_images,
     )
+    hard = hard_reader(config, Path(data.root), may_mine=may_mine)
+    if hard is not None and data.source != "torchvision":  # whose files may not be there yet
+        hard(splits.train)
     return len(splits.train), len(splits.validation), len(splits.train.classes)
 
 
@@ -104,15 +109,14 @@ def image_lister(config: Config) -> ListImages:
     )
 
 
-def hard_reader(config: Config, root: Path) -> ReadHard | None:
-    """Returns what reads which training images are hard first; None where nothing says so."""
+def hard_reader(config: Config, root: Path, *, may_mine: bool) -> ReadHard | None:
+    """Returns what reads which training images are hard first; None where nothing needs it."""
     data = config.data
-    name = os.path.expanduser(data.mining_labels) if data.mining_labels else None
+    name = data.mining_labels
     if name is None and data.source == "csv" and os.path.lexists(root / MINING_FILE):
         name = MINING_FILE
-    if name is not None and data.source in ("generated", "torchvision"):
-        name = os.path.abspath(name)  # their root is a folder of ours
-    return partial(read_hard, root, name=name) if name else None
+    is_needed = may_mine or config.mining.ratio
+    return partial(read_hard, root, name=name) if name and is_needed else None
 
 
 def prepare_images(
@@ -122,8 +126,17 @@ def prepare_images(
     report_path: Path,
     num_processes: int,
     progress: Progress,
+    may_mine: bool = False,
 ) -> PreparedData:
     """Returns the images of the settings, each opened once; makes a generated set if needed.
+
+    Args:
+        config: All settings.
+        cache_root: Where sets of ours are kept.
+        report_path: Where the record goes, `dataset.json`.
+        num_processes: Processes that check.
+        progress: Told as the work goes on.
+        may_mine: Whether a trial may mine though `config` does not.
 
     Raises:
         DataError: The images cannot be used; one line for each reason.
@@ -137,7 +150,7 @@ def prepare_images(
         decoder=config.data.decoder,
         on_bad_image=config.data.on_bad_image,
         list_images=image_lister(config),
-        read_hard=hard_reader(config, root),
+        read_hard=hard_reader(config, root, may_mine=may_mine),
         report_path=report_path,
         num_processes=num_processes,
         progress=progress,

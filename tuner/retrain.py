@@ -197,7 +197,7 @@ def open_training(task: Task) -> "TrainingRun":
             num_processes=num_processes,
             progress=progress,
         )
-    ratio, is_told = task.config.mining.ratio, data.first_hard is not None
+    ratio, is_told = task.config.mining.ratio, len(data.first_hard) > 0
     for note in (
         *data.notes,
         *short_step_notes(task.config.train.batch_size, len(data.train)),

@@ -57,7 +57,7 @@ def start(device: torch.device, precision: str = "fp32") -> TrainState:
         seed=0,
         is_averaged=True,
     )
-    state.mining = start_mining(60, None, device)
+    state.mining = start_mining(60, np.empty(0, np.int64), device)
     return state
 
 

@@ -29,7 +29,7 @@ def test_hard_images_are_handed_over_and_read_by_the_next_run(told: Told, here: 
     losses = [float(row["loss"]) for row in hard]
     assert losses == sorted(losses, reverse=True)
 
-    more = (f"data.mining_labels={here}/first/mining_label.csv", "mining.start_fraction=0")
+    more = ("data.mining_labels=first/mining_label.csv", "mining.start_fraction=0")
     assert told.retrain(*SETTINGS, *more, "output=second")[0] == 0
     record = json.loads((here / "second/dataset.json").read_text())
     names = [record["images"]["train"][position][0] for position in record["first_hard"]]

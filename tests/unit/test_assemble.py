@@ -4,6 +4,7 @@ import math
 import tempfile
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.unit.training.conftest import RECIPE, memory_loader, small_net
-from tuner.assemble import TrainingRun, build_net, build_state, check_model, open_run
+from tuner.assemble import TrainingRun, build_net, build_state, check_model, mining_notes, open_run
 from tuner.data.loader import Loader
 from tuner.data.prepare import PreparedData
 from tuner.errors import SettingsError
@@ -182,3 +183,32 @@ def test_weights_that_make_a_model_overflow_are_refused(weights: Path) -> None:
     assert caught.value.problems == (
         "model.name: lenet: gave NaN or infinite outputs for black images at evaluation; mend that",
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_told", "is_said"),
+    [
+        ({"mining.ratio": 2}, False, False),
+        ({"mining.ratio": 0}, False, False),
+        ({"mining.ratio": 2, "train.epochs": 1}, False, True),
+        ({"mining.ratio": 2, "train.epochs": 1}, True, True),
+        ({"mining.ratio": 2, "train.epochs": 1, "mining.start_fraction": 0.0}, True, False),
+        ({"mining.ratio": 2, "train.epochs": 1, "mining.start_fraction": 0.0}, False, True),
+        (
+            {
+                "mining.ratio": 2,
+                "train.epochs": 20,
+                "mining.start_fraction": 0.55,
+                "mining.end_fraction": 0.6,
+            },
+            False,
+            False,
+        ),
+    ],
+)
+def test_mining_that_never_begins_is_said(
+    settings: dict[str, Any], is_told: bool, is_said: bool
+) -> None:
+    config = Config().with_overrides(settings)
+    notes = mining_notes(config, config.mining.ratio, is_told=is_told)
+    assert len(notes) == is_said

@@ -1,10 +1,8 @@
 """Images that a label file calls hard: those that the first mining epoch comes back to."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
 
 from tuner.data.csv_rows import csv_rows, is_csv_name
 from tuner.data.index import ImageIndex
@@ -17,15 +15,23 @@ from tuner.errors import DataError
 KEY = "data.mining_labels"
 
 
-def read_hard(root: Path, train: ImageIndex, name: str) -> tuple[NDArray[np.int64], list[str]]:
-    """Return the positions of training images that a label file names, and what there is to say.
+@dataclass(frozen=True, slots=True)
+class HardImages:
+    """The training images that a label file names, and what there is to say of others."""
+
+    paths: frozenset[str]
+    notes: tuple[str, ...]
+
+
+def read_hard(root: Path, train: ImageIndex, name: str) -> HardImages:
+    """Return the training images that a label file names.
 
     A file whose name ends in .csv or .tsv is read as the source `csv` reads one, any other as
     `list` does. Images that are not among those of training are left out and counted.
 
     Args:
         root: The folder that no image may lie outside of.
-        train: The images of training.
+        train: All images of training.
         name: The file, relative to `root` or absolute.
 
     Raises:
@@ -38,15 +44,11 @@ def read_hard(root: Path, train: ImageIndex, name: str) -> tuple[NDArray[np.int6
     )
     if labelled.problems:
         raise DataError(*labelled.problems)
-    positions = {path: position for position, path in enumerate(train.paths())}
-    problems, found, others = Problems(labelled.told), [], []
+    labels = dict(zip(train.paths(), train.labels.tolist(), strict=True))
+    problems = Problems(labelled.told)
     for path, row in labelled.rows.items():
-        if path not in positions:
-            others.append(path)
-            continue
-        found.append(positions[path])
-        trained = train.classes[train.labels[found[-1]]]
-        if row.label != trained:
+        trained = train.classes[labels[path]] if path in labels else row.label
+        if row.label != trained.strip():  # as the labels of a file are
             problems.add(
                 row.line,
                 "with another label than in training",
@@ -55,9 +57,11 @@ def read_hard(root: Path, train: ImageIndex, name: str) -> tuple[NDArray[np.int6
             )
     if lines := problems.lines():
         raise DataError(*lines)
-    if not found:
+    hard = labels.keys() & labelled.rows.keys()
+    if not hard:
         raise DataError(
             f"{KEY}: '{labelled.told}' names no training image; name some or remove the file"
         )
+    others = [path for path in labelled.rows if path not in hard]
     left_out = f"{KEY}: images left out that are not in training: {counted(others)}"
-    return np.sort(found), [left_out] if others else []
+    return HardImages(frozenset(hard), (left_out,) if others else ())

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tuner.data.decode import WHAT_TO_DO, decoder_versions
 from tuner.data.folder import list_folder
+from tuner.data.hard_labels import HardImages
 from tuner.data.index import (
     ImageIndex,
     Splits,
@@ -31,8 +32,7 @@ from tuner.files import write_text
 UNEVEN = 10  # times the images of the smallest class in the largest: worth a word
 
 Facts = Mapping[str, FileFacts]
-# Given the good images of training: which are known to be hard, and what there is to say.
-ReadHard = Callable[[ImageIndex], tuple[NDArray[np.int64], list[str]]]
+ReadHard = Callable[[ImageIndex], HardImages]  # given all images of training
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +51,7 @@ class PreparedData:
     fingerprint: str
     images_fingerprint: str
     notes: tuple[str, ...]
-    first_hard: NDArray[np.int64] | None = None
+    first_hard: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     record: str | None = None
 
 
@@ -87,6 +87,7 @@ def prepare_dataset(
         split_seed=split_seed,
         list_images=list_images,
     )
+    hard = read_hard(whole.train) if read_hard else None  # its mistakes come before the long check
     checked_by = f"{decoder}, {decoder_versions()}"
     old_fingerprint, known = recall_facts(report_path, checked_by) if report_path else (None, {})
     check = partial(
@@ -98,7 +99,7 @@ def prepare_dataset(
         progress=progress,
     )
     drawn, facts = _draw(whole, limit, split_seed, on_bad_image == "skip", check)
-    prepared = _without_bad_images(drawn, facts, checked_by, read_hard)
+    prepared = _without_bad_images(drawn, facts, checked_by, hard)
     if report_path and old_fingerprint in (None, prepared.fingerprint):
         write_dataset_record(report_path, prepared)
     bad = [fact.reason for fact in facts.values() if fact.reason]
@@ -129,7 +130,7 @@ def load_prepared(dataset_json: Path, root: Path) -> PreparedData:
             record["fingerprint"],
             record["images_fingerprint"],
             tuple(record["notes"]),
-            np.array(record["first_hard"]) if "first_hard" in record else None,
+            np.array(record["first_hard"], np.int64),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
@@ -196,7 +197,7 @@ def _draw(
 
 
 def _without_bad_images(
-    drawn: Splits, facts: Facts, checked_by: str, read_hard: ReadHard | None
+    drawn: Splits, facts: Facts, checked_by: str, hard: HardImages | None
 ) -> PreparedData:
     train, validation = (good_images(index, facts) for index in (drawn.train, drawn.validation))
     notes = list(drawn.notes)
@@ -216,11 +217,16 @@ def _without_bad_images(
             f"data.root: validation images with an identical training image: {counted(seen)}"
         )
     fingerprint = images_fingerprint = fingerprint_of((train, validation), facts)
-    first_hard = None
-    if read_hard:
-        first_hard, hard_notes = read_hard(train)
-        notes += hard_notes
-        fingerprint = _sha256([fingerprint, [train.path(position) for position in first_hard]])
+    first_hard = np.empty(0, np.int64)
+    if hard is not None:
+        notes += hard.notes
+        first_hard = np.flatnonzero([path in hard.paths for path in train.paths()])
+        if num_others := len(hard.paths) - len(first_hard):
+            notes.append(f"data.mining_labels: hard images that are not used here: {num_others}")
+    if len(first_hard):
+        fingerprint = _sha256(
+            [fingerprint, [train.path(position) for position in first_hard.tolist()]]
+        )
     record = {
         "fingerprint": fingerprint,
         "images_fingerprint": images_fingerprint,
@@ -231,7 +237,7 @@ def _without_bad_images(
         "unreadable": bad,
         "copies_across_classes": across_classes,
         "copies_across_splits": across_splits,
-        **({} if first_hard is None else {"first_hard": first_hard.tolist()}),
+        "first_hard": first_hard.tolist(),
         "columns": ["path", "label", *FileFacts.__dataclass_fields__],
         "images": {
             index.split: [

@@ -1,15 +1,14 @@
 """`predictions.csv` and the file of features beside it, written row by row while a model runs."""
 
-import re
 from collections.abc import Sequence
 from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.files import csv_line
+
 FEATURES_SUFFIX = ".features.npy"
-# With a blank before it a cell would be read without: csv.writer leaves that as it is.
-NEEDS_QUOTES = re.compile(r'[",]|^ ')
 
 
 class PredictionTable:
@@ -62,11 +61,7 @@ class PredictionTable:
 
     def _write(self, cells: Sequence[str], feature_row: str) -> None:
         cells = [*cells, feature_row] if self._has_features else cells
-        self._file.write(",".join(map(_quoted, cells)) + "\n")
-
-
-def _quoted(cell: str) -> str:
-    return '"' + cell.replace('"', '""') + '"' if NEEDS_QUOTES.search(cell) else cell
+        self._file.write(csv_line(cells))
 
 
 class FeatureFile:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf, nextafter
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tuner.settings.checks import Problem, unknown_key, unused_by_source
 from tuner.settings.config import Config, find_problems, find_wrong_values, known_fields
 from tuner.settings.space import (
     ChoiceSpec,
+    FloatSpec,
     ParameterSpec,
     edge_values,
     find_condition_problems,
@@ -18,7 +20,7 @@ from tuner.settings.space import (
     with_fixed,
 )
 from tuner.settings.text import read_overrides, read_yaml
-from tuner.settings.wording import listed, shown
+from tuner.settings.wording import allowed, listed, shown
 
 PACKAGE = Path(__file__).parents[1]
 SEARCHED = ("parameters", "throughput")
@@ -31,7 +33,10 @@ SAME_FOR_ALL = (
     "train.report_epochs",
     "train.seed",
 )
-PATH_KEYS = ("data.root", "data.test_root", "data.cache_root", "model.weights", "search.points")
+PATH_KEYS = (
+    *("data.root", "data.test_root", "data.cache_root", "data.mining_labels"),
+    *("model.weights", "search.points"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +187,12 @@ def _read_spec(section: str, key: str, raw: Any) -> ParameterSpec:
     wrong = [find_wrong_values({key: value}) for value in edge_values(spec)]
     if any(wrong):
         raise SettingsError(*(f"{section}.{each.line}" for problems in wrong for each in problems))
+    # Values of a range are not all valid where its end is allowed for itself alone: 0 is "off".
+    if isinstance(spec, FloatSpec) and find_wrong_values({key: nextafter(spec.low, inf)}):
+        raise SettingsError(
+            f"{section}.{key}: not all values from {shown(spec.low)} to {shown(spec.high)} are "
+            f"allowed; use {allowed(known_fields()[key])}, or choices of these"
+        )
     if key in PATH_KEYS and isinstance(spec, ChoiceSpec):
         return replace(spec, choices=tuple(map(_absolute, spec.choices)))
     return spec

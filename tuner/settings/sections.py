@@ -52,8 +52,8 @@ class DataConfig(Section):
     mining_labels: Text | None = Field(
         default=None,
         description="label file of the images that are hard in the first mining epoch, a csv or "
-        "lines of `path label`, relative to data.root (generated, torchvision: to here); null is "
-        "label/mining_label.csv for csv where there is one",
+        "lines of `path label`; null is label/mining_label.csv in data.root for csv where there is "
+        "one",
     )
     test_root: Text | None = Field(
         default=None,

@@ -132,7 +132,7 @@ def describe(search: Search, data: PreparedData, record: Record, winner: Winner)
         config,
         winner.report,
         classes=data.train.classes,
-        data_fingerprint=data.fingerprint,
+        data_fingerprint=data.fingerprint if config.mining.ratio else data.images_fingerprint,
         threads=winner.report["threads"],
         device=winner.report["device"],
         trial_number=winner.trial.number,

@@ -40,6 +40,11 @@ class Search:
         searched = self.space.parameters.get(key)
         return edge_values(searched) if searched else (flatten(self.config)[key],)
 
+    @property
+    def may_mine(self) -> bool:
+        """Whether a trial may come back to hard images."""
+        return max(self.possible_values("mining.ratio")) > 0
+
     def with_settings(self, overrides: dict[str, Any]) -> "Search":
         """The same search, some settings of its space fixed."""
         return replace(

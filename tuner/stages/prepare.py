@@ -26,6 +26,7 @@ def prepare(course: Course) -> PreparedData:
             report_path=search.folder / "dataset.json",
             num_processes=plan.slots * plan.threads,
             progress=progress,
+            may_mine=search.may_mine,
         )
     largest = max(search.possible_values("train.batch_size"))
     highest_ratio = max(search.possible_values("mining.ratio"))
@@ -35,7 +36,7 @@ def prepare(course: Course) -> PreparedData:
         f"of {len(data.train.classes)} classes",
         *data.notes,
         *short_step_notes(largest, len(data.train)),
-        *mining_notes(search.config, highest_ratio, is_told=data.first_hard is not None),
+        *mining_notes(search.config, highest_ratio, is_told=len(data.first_hard) > 0),
     )
     return data
 

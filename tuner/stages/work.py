@@ -101,7 +101,10 @@ def count_images(search: Search, *, may_download: bool = True) -> tuple[int, int
         counts = [num_classes * number for number in IMAGES_PER_KIND.values()]
     else:
         *counts, num_classes = count_listed(
-            search.config, search.cache_root, may_download=may_download
+            search.config,
+            search.cache_root,
+            may_download=may_download,
+            may_mine=search.may_mine,
         )
     num_images, num_validation = (min(count, data.limit or count) for count in counts)
     return num_images, num_validation, num_classes

@@ -23,7 +23,7 @@ class MiningState:
     """The losses so far, and the epoch under way: a whole one, or one on `hard` and some others."""
 
     losses: Tensor  # (n,) float32 on the device, each image's last; NaN: not trained on yet
-    first_hard: NDArray[np.int64] | None = None  # positions known beforehand, for the first time
+    first_hard: NDArray[np.int64]  # positions known beforehand, for the first time
     epoch: int = -1
     epoch_start: int = 0  # images seen before it
     epoch_end: int = 0
@@ -79,11 +79,13 @@ class MiningState:
         progress = samples_seen / (recipe.epochs * len(train))
         if not mining.start_fraction <= progress < mining.end_fraction:
             return None
-        if self.first_hard is not None and not self.has_mined:
+        if len(self.first_hard) and not self.has_mined:
             return self.first_hard
-        if samples_seen == 0:
-            return None  # nothing is known of any image
-        return hard_positions(self.losses.cpu().numpy(), train.labels, mining.hard_fraction)
+        losses = self.losses.cpu().numpy()
+        num_hard = round(mining.hard_fraction * len(losses))
+        if np.isfinite(losses).sum() < max(1, num_hard):
+            return None  # those that are hard first would stay so for ever
+        return hard_positions(losses, train.labels, mining.hard_fraction)
 
     def _order(self, train: ImageIndex, recipe: Recipe, mining: Mining) -> NDArray[np.int64]:
         if self.hard is None:
@@ -96,7 +98,7 @@ class MiningState:
 
 
 def start_mining(
-    num_images: int, first_hard: NDArray[np.int64] | None, device: torch.device
+    num_images: int, first_hard: NDArray[np.int64], device: torch.device
 ) -> MiningState:
     """Return what is known before the first image: at most which are hard."""
     return MiningState(torch.full((num_images,), torch.nan, device=device), first_hard)

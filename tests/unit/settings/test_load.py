@@ -224,6 +224,7 @@ parameters:
   train.epochs: {int: [1, 3]}
   data.image_size: [32, 64]
   mining.ratio: [0, 0.5]
+  mining.hard_fraction: {float: [0.1, 0.5]}
   optim.momentum: {float: [0, 1]}
 throughput:
   model.name: [lenet]
@@ -312,3 +313,19 @@ def test_settings_of_a_file_take_overrides_and_name_the_file_in_its_mistakes() -
         "parameters.optim.lr: no such setting; did you mean optim.lr?",
         "train.epochs: not allowed (0); use a whole number from 1 to 1000000000",
     ]
+
+
+def test_a_range_over_values_that_are_not_allowed_is_refused() -> None:
+    def problems(spec: str) -> list[str]:
+        return problems_of(
+            lambda: load_space("imagenet_small", [f"parameters.mining.ratio={spec}"])
+        )
+
+    for kind in ("float: [0, 3]", "float: [0, 0.5]"):
+        assert len(problems(f"{{{kind}}}")) == 1
+    assert problems("{float: [0, 3]}") == [
+        "parameters.mining.ratio: not all values from 0.0 to 3.0 are allowed; "
+        "use 0 or a number from 1 up, or choices of these"
+    ]
+    for kind in ("float: [1, 3]", "int: [0, 3]", "choices: [0, 1.5]"):
+        assert load_space("imagenet_small", [f"parameters.mining.ratio={{{kind}}}"]).parameters

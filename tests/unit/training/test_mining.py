@@ -46,7 +46,7 @@ class Recorder:
 
 def mining_state(first_hard: list[int] | None = None) -> TrainState:
     state = start()
-    known = None if first_hard is None else np.array(first_hard)
+    known = np.array(first_hard or (), np.int64)
     state.mining = start_mining(NUM_TRAIN, known, state.device)
     return state
 
@@ -116,6 +116,14 @@ def test_with_known_hard_images_a_run_may_begin_on_them() -> None:
     assert {3, 4, 5} <= set(steps[0])
     _, _, steps = train(at_once)
     assert [len(step) for step in steps[:4]] == [8, 8, 8, 6]  # nothing is known before
+
+
+def test_a_run_that_begins_on_a_few_hard_images_goes_on_with_all() -> None:
+    """Or it would never learn that others are hard."""
+    alone = Mining(ratio=1.0, hard_fraction=0.2, start_fraction=0.0, end_fraction=1.0)
+    _, _, steps = train(replace(MINED, mining=alone), [3, 4])
+    assert [len(step) for step in steps[:6]] == [2, 8, 8, 8, 6, 6]
+    assert len(set(sum(steps, []))) == NUM_TRAIN
 
 
 @pytest.mark.parametrize("first_hard", [None, [3, 4, 5]])
