@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.errors import StudyError
-from tuner.search_logic.sampling import Settings, Specs, holds, parents_first, settings_key
+from tuner.search_logic.cube import Settings, holds, settings_key
+from tuner.search_logic.sampling import Specs, parents_first
 from tuner.settings.space import as_taken, can_take, spec_to_plain
 from tuner.settings.wording import shown
 
@@ -59,7 +60,7 @@ def _mapped(settings: Mapping[str, Any], specs: Specs, fixed: Mapping[str, Any])
     point: Settings = {}
     problems = []
     for key, spec in parents_first(specs).items():
-        if not holds(spec, point):
+        if not holds(spec.when, point):
             continue
         value = settings[key] if key in settings else fixed[key]
         if can_take(spec, value):

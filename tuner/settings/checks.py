@@ -27,9 +27,6 @@ LATER_KEYS = {
     "search.patience": "the search's own ends",
     "resources.address": "clusters",
 }
-LATER_CHOICES = {
-    "search.sampler": ("rung_gp", "gp", "cmaes", "grid"),
-}
 LATER_ABOVE = {
     "mining.ratio": (0, "mining"),
     "resources.gpus_per_trial": (1, "a trial on several GPUs"),
@@ -63,9 +60,7 @@ def wrong_value(key: str, field: FieldInfo, value: Any) -> str:
     """The line for a value that its key does not take: why, and what it takes."""
     reason, words = "not allowed", allowed(field)
     limit, feature = LATER_ABOVE.get(key, (inf, ""))
-    if isinstance(value, str) and value in LATER_CHOICES.get(key, ()):
-        reason = "comes with a later version"
-    elif isinstance(value, int | float) and value > limit:
+    if isinstance(value, int | float) and value > limit:
         reason = f"{feature} comes with a later version"
     if is_text(field) and value is not None and not isinstance(value, str):
         words = f"{words} (in quotes where it looks like something else)"

@@ -189,8 +189,11 @@ class SearchConfig(Section):
     metric: Literal["top1", "top5", "validation_loss"] = Field(
         default="top1", description="what decides"
     )
-    sampler: Literal["auto", "tpe", "random", "qmc"] = Field(
-        default="auto", description="how the next configuration is proposed; auto is tpe"
+    sampler: Literal["auto", "rung_gp", "tpe", "gp", "cmaes", "random", "qmc", "grid"] = Field(
+        default="auto",
+        description="how the next configuration is proposed: rung_gp, which is auto, by a model of "
+        "scores at all lengths; tpe, gp, cmaes (needs the extra cmaes, draws choices at random), "
+        "random, qmc and grid (every combination of choices) as in Optuna",
     )
     scheduler: Literal["asha", "asha_stopping", "none"] = Field(
         default="asha", description="what ends poor trials early: promotion, stopping, or nothing"

@@ -15,6 +15,7 @@ another parameter has that value.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
+from math import inf
 from sys import float_info
 from typing import Any
 
@@ -99,6 +100,17 @@ def spec_to_plain(spec: ParameterSpec) -> dict[str, Any]:
 def edge_values(spec: ParameterSpec) -> tuple[Any, ...]:
     """The values that decide whether all are valid: both bounds, or every choice."""
     return spec.choices if isinstance(spec, ChoiceSpec) else (spec.low, spec.high)
+
+
+def num_values(spec: ParameterSpec) -> float:
+    """How many values there are; infinity for a range of numbers."""
+    match spec:
+        case ChoiceSpec(choices=choices):
+            return len(choices)
+        case IntSpec(low=low, high=high, step=step):
+            return (high - low) // step + 1
+        case FloatSpec(low=low, high=high):
+            return 1 if low == high else inf
 
 
 def can_take(spec: ParameterSpec, value: Any) -> bool:

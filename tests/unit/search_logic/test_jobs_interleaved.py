@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.search_logic.conftest import Search, check, run_to_the_end
+from tuner.search_logic.cube import settings_key
 from tuner.search_logic.jobs import END, STOP, WAIT, Job, NoJob, Scheduler
-from tuner.search_logic.sampling import Sampler, settings_key
+from tuner.search_logic.sampling import Sampler
 from tuner.study.record import JOURNAL_NAME
 
 
@@ -23,7 +24,7 @@ def journal(search: Search) -> list[dict[str, Any]]:
     return [{k: v for k, v in json.loads(line).items() if k not in forgotten} for line in lines]
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random", "qmc"])
+@pytest.mark.parametrize("sampler", ["rung_gp", "tpe", "random", "qmc"])
 @pytest.mark.parametrize("scheduler", ["asha", "asha_stopping", "none"])
 def test_a_search_killed_after_every_event_does_what_it_would_have_done(
     quick_path: Path, scheduler: Scheduler, sampler: Sampler

@@ -263,3 +263,22 @@ def test_settings_of_a_file_take_overrides_and_name_the_file_in_its_mistakes() -
         "parameters.optim.lr: no such setting; did you mean optim.lr?",
         "train.epochs: not allowed (0); use a whole number from 1 to 1000000000",
     ]
+
+
+def test_a_sampler_that_cannot_propose_the_parameters_is_refused_where_it_is_asked_for() -> None:
+    line = (
+        "search.sampler: grid tries every value, and parameters.optim.{} is a range ({}); "
+        "list choices or use another sampler"
+    )
+    momentum = '{"float": [0.1, 0.9], "when": {"optim.name": "sgd"}}'
+    lr, momentum = (
+        line.format("lr", '{"log": [0.001, 1.0]}'),
+        line.format("momentum", momentum),
+    )
+    assert problems_of(lambda: load_space("mine", ["search.sampler=grid"])) == [lr, momentum]
+    listed = ["parameters.optim.lr=[0.1, 1]", "optim.momentum=0.9"]
+    space = load_space("mine", ["search.sampler=grid", *listed])
+    assert space.config.search.sampler == "grid"
+    name = written(FILE.replace("seed: 7", "seed: 7, sampler: grid"))
+    where = "search_spaces/wrong.yaml: "
+    assert problems_of(lambda: load_space(name, [])) == [where + lr, where + momentum]
