@@ -18,6 +18,9 @@ from threadpoolctl import ThreadpoolController
 
 from tuner.search_logic.cube import Floats
 
+Indices = np.ndarray[Any, np.dtype[np.intp]]
+Pairs = tuple[Indices, Indices]
+
 JITTER = 1e-5
 SMALLEST_VARIANCE = 1e-9
 # Scales stay within so many standard deviations of their prior.
@@ -36,7 +39,7 @@ class Prior:
 
     mean: Floats
     sd: Floats
-    groups: np.ndarray[tuple[int], np.dtype[np.intp]]
+    groups: Indices
 
 
 def on_one_thread() -> AbstractContextManager[Any]:
@@ -56,14 +59,15 @@ def _pools() -> ThreadpoolController:
 def fit_scales(points: Floats, targets: Floats, prior: Prior, *, max_iterations: int) -> Floats:
     """The log scales of about the largest posterior, sought from the mean of the prior on."""
     reach = FARTHEST * prior.sd
+    below = np.tril_indices(len(points), -1)
     found = minimize(
         _loss,
         prior.mean,
-        (points, targets, prior),
+        (below, _squares(points, below, prior), targets, prior),
         method="L-BFGS-B",
         jac=True,
         bounds=np.column_stack([prior.mean - reach, prior.mean + reach]),
-        options={"maxiter": max_iterations, "maxfun": max_iterations + 4},
+        options={"maxiter": max_iterations, "maxfun": max_iterations + 3},
     )
     scales: Floats = found.x
     return scales
@@ -140,46 +144,63 @@ def log_expected_improvement(mean: Floats, sd: Floats, best: float) -> Floats:
 
 def _kernel(points: Floats, others: Floats, log_scales: Floats, prior: Prior) -> Floats:
     lengths = np.exp(log_scales[prior.groups])
-    distances = _distances(points / lengths, others / lengths)
-    kernel: Floats = (1 + distances + distances * distances / 3) * np.exp(-distances)
-    return kernel
+    points, others = points / lengths, others / lengths
+    squares = points @ (-2 * others.T)
+    squares += np.einsum("ij,ij->i", points, points)[:, None]
+    squares += np.einsum("ij,ij->i", others, others)
+    distances = _distances(np.maximum(squares, 0.0, out=squares))
+    return _polynomial(distances) * np.exp(-distances)
 
 
-def _distances(points: Floats, others: Floats) -> Floats:
-    """The Euclidean distance of every pair, times the square root of 5."""
-    squares = (points * points).sum(1)[:, None] + (others * others).sum(1) - 2 * points @ others.T
-    distances: Floats = np.sqrt(5 * np.maximum(squares, 0.0))
+def _distances(squares: Floats) -> Floats:
+    """The distances as the kernel takes them, in place of their squares."""
+    squares *= 5
+    distances: Floats = np.sqrt(squares, out=squares)
     return distances
 
 
+def _polynomial(distances: Floats) -> Floats:
+    """Matérn 5/2 without its exponential."""
+    polynomial: Floats = distances / 3
+    polynomial += 1
+    polynomial *= distances
+    polynomial += 1
+    return polynomial
+
+
+def _squares(points: Floats, below: Pairs, prior: Prior) -> Floats:
+    """The squared distance of every pair below the diagonal, a row for each lengthscale."""
+    squares = (points[below[0]] - points[below[1]]) ** 2
+    is_in_group = prior.groups == np.arange(len(prior.mean) - 1)[:, None]
+    by_group: Floats = is_in_group.astype(float) @ squares.T
+    return by_group
+
+
 def _loss(
-    log_scales: Floats, points: Floats, targets: Floats, prior: Prior
+    log_scales: Floats, below: Pairs, squares: Floats, targets: Floats, prior: Prior
 ) -> tuple[float, Floats]:
     """The negative log posterior but for a constant, and its gradient.
 
     The variance of the signal is the one that makes the targets likeliest.
     """
-    scaled = points / np.exp(log_scales[prior.groups])
-    distances = _distances(scaled, scaled)
+    number = len(targets)
+    nearness = np.exp(-2 * log_scales[:-1])
+    distances = _distances(nearness @ squares)
     decay = np.exp(-distances)
-    kernel = (1 + distances + distances * distances / 3) * decay
     noise = np.exp(log_scales[-1])
-    kernel[np.diag_indices(len(points))] += noise + JITTER
-    factor, _ = lapack.dpotrf(kernel, lower=1)
-    half, _ = lapack.dpotri(factor, lower=1)
-    inverse = np.tril(half) + np.tril(half, -1).T
-    weights = inverse @ targets
-    variance = max(targets @ weights / len(points), SMALLEST_VARIANCE)
+    kernel = np.zeros((number, number), order="F")
+    kernel[below] = _polynomial(distances) * decay
+    kernel[np.diag_indices(number)] = 1 + noise + JITTER
+    factor, _ = lapack.dpotrf(kernel, lower=1, clean=0, overwrite_a=1)
+    weights, _ = lapack.dpotrs(factor, targets, lower=1)
+    variance = max(targets @ weights / number, SMALLEST_VARIANCE)
     away = (log_scales - prior.mean) / prior.sd
-    loss = len(points) / 2 * np.log(variance) + np.log(factor.diagonal()).sum() + away @ away / 2
-    # d loss / d kernel, below the diagonal; then d kernel / d log length, 5/3 (1 + r) exp(-r) d².
-    slope, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)
-    slope -= np.outer(weights, weights) / variance
-    decay *= distances + 1
-    pull = np.tril(slope, -1) * decay * (5 / 3)
-    columns = (pull.sum(0) + pull.sum(1)) @ (scaled * scaled)
-    columns -= 2 * np.einsum("ij,ij->j", scaled, pull @ scaled)
+    loss = number / 2 * np.log(variance) + np.log(factor.diagonal()).sum() + away @ away / 2
+    inverse, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)
+    # d loss / d kernel, times d kernel / d log length, which is 5/3 (1 + r) exp(-r) d².
+    slope = inverse[below] - weights[below[0]] * weights[below[1]] / variance
+    pull = squares @ (slope * (1 + distances) * decay)
     gradient = away / prior.sd
-    gradient[:-1] += np.bincount(prior.groups, columns, len(log_scales) - 1)
-    gradient[-1] += noise * slope.trace() / 2
+    gradient[:-1] += 5 / 3 * nearness * pull
+    gradient[-1] += noise * (inverse.trace() - weights @ weights / variance) / 2
     return float(loss), gradient

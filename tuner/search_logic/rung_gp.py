@@ -23,21 +23,23 @@ from tuner.search_logic.history import Observation, State
 from tuner.search_logic.rung_data import Lengths, as_targets, chosen, spread
 
 # Scores that the model sees, and those of them that its scales are fitted on: what they cost.
-NUM_SEEN = 160
-NUM_FITTED = 100
-MAX_ITERATIONS = 10
-NUM_WITHOUT_SCORE = 40
+NUM_SEEN = 140
+NUM_FITTED = 90
+MAX_ITERATIONS = 7
+# Trials without a score that the model sees, and as many that fit into memory beside those that do
+# not.
+NUM_WITHOUT_SCORE = 30
 # Median and spread of the log-normal priors.
 LENGTHSCALE = (0.7, 0.8)
 LENGTHSCALE_OF_LENGTH = (1.5, 0.6)
 NOISE = (0.01, 1.5)
 # The search for the most promising point: anywhere, near the leaders, then ever nearer to the best.
-NUM_ANYWHERE = 200
+NUM_ANYWHERE = 120
 NUM_LEADERS = 10
 NEAR_LEADERS = ((100, 0.15), (50, 0.04))
 NUM_PARENTS = 5
-NUM_CHILDREN = 60
-STEPS = (0.2, 0.12, 0.07, 0.04, 0.025, 0.015, 0.01, 0.005)
+NUM_CHILDREN = 40
+STEPS = (0.2, 0.1, 0.05, 0.025, 0.012, 0.006)
 MOST_LISTED = 300
 
 
@@ -113,8 +115,8 @@ def _room(cube: Cube, history: Sequence[Observation]) -> Process | None:
     if not too_large:
         return None
     fitting = [i for i, seen in enumerate(history) if seen.scores]
-    shown = spread(fitting[::-1], 2 * NUM_WITHOUT_SCORE)
-    too_large = spread(too_large[::-1], 2 * NUM_WITHOUT_SCORE)
+    shown = spread(fitting[::-1], NUM_WITHOUT_SCORE)
+    too_large = spread(too_large[::-1], NUM_WITHOUT_SCORE)
     points = _points(cube, history, [*shown, *too_large])
     verdicts = np.repeat([1.0, -1.0], [len(shown), len(too_large)])
     prior = _prior(cube)

@@ -30,12 +30,26 @@ def test_the_gradient_of_the_fit_is_that_of_its_loss() -> None:
     points, targets = data()
     shared = Prior(prior(2).mean, prior(2).sd, np.array([0, 1, 1]))
     scales = shared.mean + [0.3, -0.4, 0.5]
-    _, gradient = gp._loss(scales, points, targets, shared)
+    pairs = np.tril_indices(len(points), -1)
+    seen = pairs, gp._squares(points, pairs, shared), targets, shared
+    _, gradient = gp._loss(scales, *seen)
     for i, step in enumerate(1e-5 * np.eye(3)):
-        above, below = (
-            gp._loss(each, points, targets, shared)[0] for each in (scales + step, scales - step)
-        )
+        above, _ = gp._loss(scales + step, *seen)
+        below, _ = gp._loss(scales - step, *seen)
         assert gradient[i] == pytest.approx((above - below) / 2e-5, abs=1e-5)
+
+
+def test_the_fit_sees_the_kernel_that_the_process_has() -> None:
+    points, targets = data()
+    scales, number = prior(3).mean, len(points)
+    kernel = gp._kernel(points, points, scales, prior(3))
+    noisy = kernel + (np.exp(scales[-1]) + gp.JITTER) * np.eye(number)
+    variance = targets @ np.linalg.solve(noisy, targets) / number
+    loss = (number * np.log(variance) + np.linalg.slogdet(noisy)[1]) / 2
+    pairs = np.tril_indices(number, -1)
+    squares = gp._squares(points, pairs, prior(3))
+    found, _ = gp._loss(scales, pairs, squares, targets, prior(3))
+    assert found == pytest.approx(loss)
 
 
 def test_a_column_that_does_not_matter_gets_a_longer_lengthscale() -> None:
