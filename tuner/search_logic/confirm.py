@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from tuner.search_logic.cube import Settings, settings_key
 from tuner.search_logic.jobs import Jobs
 from tuner.search_logic.keeping import Held
-from tuner.search_logic.sampling import Settings, settings_key
 from tuner.study.confirmed import Confirmed, confirmed
 from tuner.study.record import SEED_KEY, Record
 

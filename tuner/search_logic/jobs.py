@@ -10,25 +10,16 @@ from itertools import pairwise
 from math import inf
 from typing import Any, Final, Literal, get_args
 
+from tuner.search_logic.cube import Settings, settings_key
 from tuner.search_logic.ends import HOPELESS, SharedError, num_in_vain
+from tuner.search_logic.history import Observation
 from tuner.search_logic.pace import Pace
+from tuner.search_logic.rung_data import Lengths
 from tuner.search_logic.rungs import Rung, first_promotable
-from tuner.search_logic.sampling import (
-    MODEL_SAMPLERS,
-    Observation,
-    Outcome,
-    Sampler,
-    Settings,
-    Specs,
-    propose,
-    settings_key,
-)
+from tuner.search_logic.sampling import MODEL_SAMPLERS, Sampler, Specs, propose
 from tuner.study.record import EndState, Record, Report, TrialRecord
 
 Scheduler = Literal["asha", "asha_stopping", "none"]
-
-# Below this many scores beyond the number of parameters a model knows nothing (BOHB's rule).
-ENOUGH_BEYOND_PARAMETERS = 3
 
 
 class Decision(Enum):
@@ -278,6 +269,7 @@ class Jobs:
                 seed=self._seed,
                 trial_number=number,
                 tried=self._tried,
+                lengths=Lengths(self._lengths[0], self._lengths[-1]),
             )
             self._exhausted = settings is None
         return settings
@@ -294,29 +286,24 @@ class Jobs:
         return found
 
     def _history(self) -> list[Observation]:
-        """Scores at the highest rung that has enough; trials without any score as running.
-
-        Trials that stay below that rung are left out: told with their early score, or ranked
-        behind, they would make the model worse than random proposals. So are those that failed
-        by the machine's fault and not by that of their settings.
-        """
-        enough = len(self._specs) + ENOUGH_BEYOND_PARAMETERS
-        rung = next((each for each in reversed(self._rungs) if len(each.scores) >= enough), None)
-        if rung is None:
-            return []
-        trials = self._record.trials
-        outcomes: dict[int, Outcome] = {**rung.scores}
-        for number in self._hopeless:
-            if trials[number].state == "infeasible":
-                outcomes[number] = "infeasible"
-            elif trials[number].reason == "diverged":
-                outcomes[number] = "failed"
-        for number in (*self._running, *self._unfinished):
-            if self._num_reached(trials[number].samples_seen) == 0:
-                outcomes[number] = "running"
+        """What a sampler learns from: all trials but those that the machine made fail."""
+        working = {*self._running, *self._unfinished}
         return [
-            Observation(trials[number].settings, outcomes[number]) for number in sorted(outcomes)
+            self._observation(trial, is_working=trial.number in working)
+            for trial in self._record.trials
+            if trial.state != "failed" or trial.reason == "diverged"
         ]
+
+    def _observation(self, trial: TrialRecord, is_working: bool) -> Observation:
+        if trial.state == "failed" or trial.state == "infeasible":
+            return Observation(trial.settings, state=trial.state)
+        compared = zip(self._lengths, self._rungs, strict=True)
+        scores = {
+            length: rung.scores[trial.number]
+            for length, rung in compared
+            if trial.number in rung.scores
+        }
+        return Observation(trial.settings, scores, "running" if is_working else "seen")
 
     def _hand_out(self, number: int) -> Job:
         trial = self._record.trials[number]

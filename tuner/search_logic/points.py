@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.search_logic.sampling import Settings, Specs, propose, settings_key
+from tuner.search_logic.cube import Settings, settings_key
+from tuner.search_logic.sampling import Specs, cube_of
 from tuner.settings.space import as_taken, can_take, holds, parents_first
 
 
@@ -80,14 +81,15 @@ def _drawn(specs: Specs, fixed: Mapping[str, Any], seed: int, place: int) -> Set
     without = {
         key: replace(spec, when=()) for key, spec in specs.items() if not can_take(spec, fixed[key])
     }
-    return propose(without, [], sampler="random", seed=seed, trial_number=place, tried=()) or {}
+    cube = cube_of(without)
+    return cube.settings_at(cube.sobol_point(seed, place)) if without else {}
 
 
 def _mapped(settings: Mapping[str, Any], specs: Specs, own: Mapping[str, Any]) -> Settings | None:
     """The settings as a point; None where a value lies outside of the space."""
     point: Settings = {}
     for key, spec in parents_first(specs).items():
-        if not holds(spec, point):
+        if not holds(spec.when, point):
             continue
         value = settings.get(key, own[key])
         if not can_take(spec, value):

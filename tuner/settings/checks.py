@@ -20,9 +20,6 @@ LATER_KEYS = {
     "mining.noise_guard": "suspect labels",
     "resources.address": "clusters",
 }
-LATER_CHOICES = {
-    "search.sampler": ("rung_gp", "gp", "cmaes", "grid"),
-}
 LATER_ABOVE = {
     "resources.gpus_per_trial": (1, "a trial on several GPUs"),
 }
@@ -57,9 +54,7 @@ def wrong_value(key: str, field: FieldInfo, value: Any) -> str:
     """The line for a value that its key does not take: why, and what it takes."""
     reason, words = "not allowed", allowed(field)
     limit, feature = LATER_ABOVE.get(key, (inf, ""))
-    if isinstance(value, str) and value in LATER_CHOICES.get(key, ()):
-        reason = "comes with a later version"
-    elif isinstance(value, int | float) and value > limit:
+    if isinstance(value, int | float) and value > limit:
         reason = f"{feature} comes with a later version"
     if is_text(field) and value is not None and not isinstance(value, str):
         words = f"{words} (in quotes where it looks like something else)"

@@ -10,6 +10,7 @@ from typing import Any
 from tuner.errors import SettingsError, did_you_mean
 from tuner.settings.checks import Problem, unknown_key, unused_by_source
 from tuner.settings.config import Config, find_problems, find_wrong_values, known_fields
+from tuner.settings.samplers import find_sampler_problems
 from tuner.settings.space import (
     ChoiceSpec,
     FloatSpec,
@@ -82,6 +83,8 @@ def load_space(name_or_path: str, overrides: Sequence[str]) -> Space:
     ]
     specs = parameters.specs | throughput.specs
     problems += find_problems(settings, {key: edge_values(spec) for key, spec in specs.items()})
+    sampler = settings.get("search.sampler", Config().search.sampler)
+    problems += find_sampler_problems(sampler, parameters.specs)
     _refuse(problems, unread, path, asked)
     config = Config().with_overrides(settings)
     notes += parameters.notes + throughput.notes

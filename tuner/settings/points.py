@@ -111,7 +111,7 @@ def _unsearched(
     point: dict[str, Any] = {}
     lines = []
     for key, spec in parents_first(specs).items():
-        if holds(spec, point):
+        if holds(spec.when, point):
             point[key] = given.get(key, fixed[key])
         elif key in given and not same(given[key], fixed[key]):
             when = " and ".join(f"{other} is {shown(value)}" for other, value in spec.when)

@@ -220,8 +220,11 @@ class SearchConfig(Section):
         description="what decides; balanced_top1 is the mean of top-1 over the classes, which "
         "counts a rare one like every other",
     )
-    sampler: Literal["auto", "tpe", "random", "qmc"] = Field(
-        default="auto", description="how the next configuration is proposed; auto is tpe"
+    sampler: Literal["auto", "rung_gp", "tpe", "gp", "cmaes", "random", "qmc", "grid"] = Field(
+        default="auto",
+        description="how the next configuration is proposed: rung_gp, which is auto, by a model of "
+        "scores at all lengths; tpe, gp, cmaes (needs the extra cmaes, draws choices at random), "
+        "random, qmc and grid (every combination of choices) as in Optuna",
     )
     scheduler: Literal["asha", "asha_stopping", "none"] = Field(
         default="asha", description="what ends poor trials early: promotion, stopping, or nothing"

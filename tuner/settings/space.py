@@ -15,6 +15,7 @@ another parameter has that value.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
+from math import inf
 from sys import float_info
 from typing import Any
 
@@ -101,6 +102,17 @@ def edge_values(spec: ParameterSpec) -> tuple[Any, ...]:
     return spec.choices if isinstance(spec, ChoiceSpec) else (spec.low, spec.high)
 
 
+def num_values(spec: ParameterSpec) -> float:
+    """How many values there are; infinity for a range of numbers."""
+    match spec:
+        case ChoiceSpec(choices=choices):
+            return len(choices)
+        case IntSpec(low=low, high=high, step=step):
+            return (high - low) // step + 1
+        case FloatSpec(low=low, high=high):
+            return 1 if low == high else inf
+
+
 def can_take(spec: ParameterSpec, value: Any) -> bool:
     """Whether a parameter with this spec can have the value."""
     if isinstance(spec, ChoiceSpec):
@@ -149,9 +161,9 @@ def with_fixed(
     }
 
 
-def holds(spec: ParameterSpec, settings: Mapping[str, Any]) -> bool:
-    """Whether a parameter is searched beside these settings of its parents."""
-    return all(key in settings and settings[key] == value for key, value in spec.when)
+def holds(when: Conditions, settings: Mapping[str, Any]) -> bool:
+    """Whether a parameter with these conditions is searched beside the settings of its parents."""
+    return all(key in settings and settings[key] == value for key, value in when)
 
 
 def parents_first(specs: Mapping[str, ParameterSpec]) -> dict[str, ParameterSpec]:

@@ -13,8 +13,10 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from tests.unit.search_logic.conftest import Search, check, run_to_the_end
+from tuner.search_logic.cube import settings_key
+from tuner.search_logic.history import Observation
 from tuner.search_logic.jobs import END, GO, STOP, WAIT, Job
-from tuner.search_logic.sampling import Outcome, Sampler, settings_key
+from tuner.search_logic.sampling import START_UP_TRIALS, Sampler
 from tuner.settings.space import ChoiceSpec, FloatSpec, IntSpec, ParameterSpec
 from tuner.study.record import JOURNAL_NAME
 
@@ -142,7 +144,8 @@ def test_a_score_of_another_number_type_reaches_the_model(tmp_path: Path) -> Non
     search = Search(tmp_path, scheduler="none", trials=5)
     for _ in range(5):
         search.report(search.next_job(), 9000, np.float64(0.5))
-    assert [type(outcome) for outcome in outcomes(search).values()] == [float] * 5
+    scores = [score for seen in observed(search).values() for score in seen.scores.values()]
+    assert [type(score) for score in scores] == [float] * 5
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, None])
@@ -307,32 +310,53 @@ def test_points_given_later_are_tried_where_they_have_not_been(tmp_path: Path) -
     assert len(settings) == 4
 
 
-def outcomes(search: Search) -> dict[int, Outcome]:
+def observed(search: Search) -> dict[int, Observation]:
     """What the model is shown, by trial number."""
     numbers = {settings_key(trial.settings): trial.number for trial in search.record.trials}
-    return {numbers[settings_key(seen.settings)]: seen.outcome for seen in search.jobs._history()}
+    return {numbers[settings_key(seen.settings)]: seen for seen in search.jobs._history()}
 
 
-def test_the_model_sees_scores_at_the_highest_rung_that_has_enough(tmp_path: Path) -> None:
-    search = Search(tmp_path, trials=20, sampler="tpe")
-    jobs = [search.next_job() for _ in range(9)]
-    for job in jobs[:5]:
-        assert search.report(job, 3000, job.trial_number / 10) is (
-            GO if job.trial_number >= 2 else STOP
-        )
-    scores = {0: 0.0, 1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4}
-    assert outcomes(search) == {**scores, **dict.fromkeys(range(5, 9), "running")}
-    search.report(jobs[5], 1000, 0.9)
-    search.jobs.fail(jobs[6], "diverged")
-    search.jobs.fail(jobs[7], "out_of_memory")
-    without_score = {6: "failed", 7: "infeasible", 8: "running"}
-    assert outcomes(search) == {**scores, **without_score}
+def test_the_model_sees_how_far_every_trial_got_and_how_well(tmp_path: Path) -> None:
+    search = Search(tmp_path, trials=20)
+    jobs = [search.next_job() for _ in range(8)]
+    search.report(jobs[0], 3000, 0.1)
+    search.report(jobs[1], 1000, 0.2)
+    search.report(jobs[2], 900, 0.3)
+    search.jobs.fail(jobs[3], "diverged")
+    search.jobs.fail(jobs[4], "out_of_memory")
+    for _ in range(2):
+        search.jobs.fail(jobs[5], "killed")
+        jobs[5] = search.next_job() if jobs[5].attempt == 1 else jobs[5]
+    search.restart()
+    seen = observed(search)
+    assert {number: each.state for number, each in seen.items()} == {
+        **dict.fromkeys((0, 1), "seen"),
+        **dict.fromkeys((2, 6, 7), "running"),
+        3: "failed",
+        4: "infeasible",
+    }
+    assert {number: each.scores for number, each in seen.items() if each.scores} == {
+        0: {1000: 0.1, 3000: 0.1},
+        1: {1000: 0.2},
+    }
+
+
+def test_a_trial_that_was_promoted_is_seen_as_running_with_its_scores_so_far(
+    tmp_path: Path,
+) -> None:
+    search = Search(tmp_path, trials=20, direction="minimize")
+    for number in range(3):
+        search.report(search.next_job(), 1000, number / 10)
+    assert search.next_job().trial_number == 0
+    seen = observed(search)[0]
+    assert (seen.state, seen.scores) == ("running", {1000: 0.0})
+    assert observed(search)[2].scores == {1000: -0.2}  # the higher is better
 
 
 def test_the_model_takes_over_after_the_start_up(tmp_path: Path) -> None:
     def proposed_by(sampler: Sampler) -> list[Mapping[str, Any]]:
         return proposed(Search(tmp_path / sampler, trials=12, sampler=sampler, scheduler="none"))
 
-    tpe, qmc = proposed_by("tpe"), proposed_by("qmc")
-    assert tpe[:10] == qmc[:10]
-    assert tpe[10] != qmc[10]
+    model, qmc = proposed_by("auto"), proposed_by("qmc")
+    assert model[:START_UP_TRIALS] == qmc[:START_UP_TRIALS]
+    assert model[START_UP_TRIALS] != qmc[START_UP_TRIALS]

@@ -10,11 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.search_logic.conftest import Search, check, journal, run_to_the_end
+from tuner.search_logic.cube import settings_key
 from tuner.search_logic.jobs import END, STOP, WAIT, Job, NoJob, Scheduler
-from tuner.search_logic.sampling import Sampler, settings_key
+from tuner.search_logic.sampling import Sampler
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random", "qmc"])
+@pytest.mark.parametrize("sampler", ["rung_gp", "tpe", "random", "qmc"])
 @pytest.mark.parametrize("scheduler", ["asha", "asha_stopping", "none"])
 def test_a_search_killed_after_every_event_does_what_it_would_have_done(
     quick_path: Path, scheduler: Scheduler, sampler: Sampler

@@ -8,8 +8,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tuner.search_logic.cube import settings_key
 from tuner.search_logic.points import Points, map_points
-from tuner.search_logic.sampling import Specs, propose, settings_key
+from tuner.search_logic.sampling import Specs, cube_of
 from tuner.settings.config import Config, flatten
 from tuner.settings.space import ChoiceSpec, FloatSpec, IntSpec, can_take
 from tuner.study.record import Record
@@ -134,8 +135,8 @@ def test_every_point_is_a_new_point_of_the_space_that_a_record_takes(
 ) -> None:
     earlier: list[dict[str, Any]] = []
     for number in range(8):
-        proposed = propose(before, [], sampler="random", seed=seed, trial_number=number, tried=())
-        earlier.append(proposed or {})
+        cube = cube_of(before)
+        earlier.append(cube.settings_at(cube.sobol_point(seed, number)))
     points = map_points(earlier, now, FIXED, most=most, seed=seed)
     assert len(points.settings) <= most
     assert len({settings_key(each) for each in points.settings}) == len(points.settings)

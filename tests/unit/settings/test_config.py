@@ -197,8 +197,9 @@ def test_an_override_changes_its_key_alone() -> None:
         ),
         (
             "search.sampler",
-            "gp",
-            "search.sampler: comes with a later version (gp); use auto, tpe, random or qmc",
+            "bohb",
+            "search.sampler: not allowed (bohb); use auto, rung_gp, tpe, gp, cmaes, random, qmc or "
+            "grid",
         ),
         (
             "data.source",

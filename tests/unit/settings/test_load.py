@@ -329,3 +329,22 @@ def test_a_range_over_values_that_are_not_allowed_is_refused() -> None:
     ]
     for kind in ("float: [1, 3]", "int: [0, 3]", "choices: [0, 1.5]"):
         assert load_space("imagenet_small", [f"parameters.mining.ratio={{{kind}}}"]).parameters
+
+
+def test_a_sampler_that_cannot_propose_the_parameters_is_refused_where_it_is_asked_for() -> None:
+    line = (
+        "search.sampler: grid tries every value, and parameters.optim.{} is a range ({}); "
+        "list choices or use another sampler"
+    )
+    momentum = '{"float": [0.1, 0.9], "when": {"optim.name": "sgd"}}'
+    lr, momentum = (
+        line.format("lr", '{"log": [0.001, 1.0]}'),
+        line.format("momentum", momentum),
+    )
+    assert problems_of(lambda: load_space("mine", ["search.sampler=grid"])) == [lr, momentum]
+    listed = ["parameters.optim.lr=[0.1, 1]", "optim.momentum=0.9"]
+    space = load_space("mine", ["search.sampler=grid", *listed])
+    assert space.config.search.sampler == "grid"
+    name = written(FILE.replace("seed: 7", "seed: 7, sampler: grid"))
+    where = "search_spaces/wrong.yaml: "
+    assert problems_of(lambda: load_space(name, [])) == [where + lr, where + momentum]
