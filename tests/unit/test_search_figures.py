@@ -82,13 +82,29 @@ def test_the_time_to_stock_ray_is_when_its_last_regret_is_reached(tmp_path: Path
     assert figures["one-epoch-top10"]["time_to_ray"]["tasks_not_reached"] == 2
 
 
-def test_wins_over_one_epoch_are_counted_at_equal_time_and_level_ones_half(
+def test_two_searches_are_compared_at_equal_time_and_level_tasks_count_half(
     tmp_path: Path,
 ) -> None:
-    figures = compared(tmp_path, RIVALS)
-    wins = figures["ray"]["wins_over_one_epoch"]
-    assert means(wins["one-epoch-top10"]) == [100, 0, 100]
-    assert means(wins["one-epoch-top25"]) == [100, 0, 50]
+    against = compared(tmp_path, RIVALS)["ray"]["against"]
+    assert set(against) == {"one-epoch-top10", "one-epoch-top25"}
+    assert means(against["one-epoch-top10"]) == [-50, 25, -25]
+    assert [each["tasks_better"] for each in against["one-epoch-top10"].values()] == [2, 0, 2]
+    assert means(against["one-epoch-top25"]) == [-50, 50, 0]
+    assert [each["tasks_better"] for each in against["one-epoch-top25"].values()] == [2, 0, 1]
+
+
+def test_a_difference_has_the_luck_of_seeds_in_its_bracket(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for name, scores in (("random", (0.6, 0.6)), ("ray", (0.8, 0.6))):
+        for seed, score in enumerate(scores):
+            store.write(Case(SETTING, versioned(name), "a", seed), Run(seen=[(0.1, score)]))
+    figures = compare(store, SETTING, ["random", "ray"], {"a": SCALE}, num_seeds=2)
+    assert figures["random"]["against"]["ray"]["100"] == {
+        "mean": 25,
+        "low": 0,
+        "high": 50,
+        "tasks_better": 0,
+    }
 
 
 def test_brackets_come_from_the_tasks(tmp_path: Path) -> None:
@@ -123,7 +139,7 @@ def test_the_table_has_the_least_regret_first(tmp_path: Path) -> None:
     ]
     assert rows[2] == (
         "| ray | 2 | 100.0 | 100.0 | 50.0 [50.0–50.0] | 75.0 [75.0–75.0] | 1.0 | 3.0 | 1.5 "
-        "| 0.80 [0.80–0.80] | 100 [100–100] | 0 [0–0] | 50 [50–50] | 0.0 |"
+        "| 0.80 [0.80–0.80] | 2 | 0 | 1 | 0.0 |"
     )
 
 
@@ -143,4 +159,4 @@ def test_the_time_to_a_rival_is_told_on_the_seeds_that_both_have(tmp_path: Path)
         store.write(Case(SETTING, versioned(name), "a", seed), Run(seen=[(0.5, score)]))
     figures = compare(store, SETTING, ["random", "ray"], {"a": SCALE}, num_seeds=2)
     assert figures["random"]["time_to_ray"]["mean"] == 0.5
-    assert figures["random"]["wins_over_one_epoch"] == {}
+    assert figures["random"]["against"]["ray"]["100"]["mean"] == 0

@@ -29,8 +29,9 @@ MAX_ITERATIONS = 7
 # Trials without a score that the model sees, and as many that fit into memory beside those that do
 # not.
 NUM_WITHOUT_SCORE = 30
-# Median and spread of the log-normal priors.
-LENGTHSCALE = (0.7, 0.8)
+# Median and spread of the log-normal priors. That of a parameter's lengthscale grows with the root
+# of their number, as distances do (Hvarfner et al. 2024, arXiv:2402.02229).
+LENGTHSCALE = (0.53, 0.8)
 LENGTHSCALE_OF_LENGTH = (1.5, 0.6)
 NOISE = (0.01, 1.5)
 # The search for the most promising point: anywhere, near the leaders, then ever nearer to the best.
@@ -129,7 +130,9 @@ def _room(cube: Cube, history: Sequence[Observation]) -> Process | None:
 def _prior(cube: Cube) -> Prior:
     """One lengthscale for each parameter that varies, then that of the length, then the noise."""
     num_parameters = int(cube.groups.max(initial=-1)) + 1
-    of_all = [LENGTHSCALE] * num_parameters + [LENGTHSCALE_OF_LENGTH, NOISE]
+    median, spread_of_each = LENGTHSCALE
+    of_each = (median * num_parameters**0.5, spread_of_each)
+    of_all = [of_each] * num_parameters + [LENGTHSCALE_OF_LENGTH, NOISE]
     medians, spreads = np.array(of_all).T
     return Prior(np.log(medians), spreads, np.append(cube.groups, num_parameters))
 

@@ -258,9 +258,9 @@ class SearchConfig(Section):
     seed: Seed = Field(default=0, description="seed of the proposals")
     points: Text | None = Field(
         default=None,
-        description="what comes first: the best settings of an earlier search, by its folder, at "
-        "most a quarter of the trials; or all of a .csv, .yaml or .json file, by dotted key; read "
-        "when the search begins",
+        description="what comes first in place of the defaults: the best settings of an earlier "
+        "search, by its folder, at most a quarter of the trials; or all of a .csv, .yaml or .json "
+        "file, by dotted key; read when the search begins",
     )
     keep_best: Count = Field(
         default=5, description="best trials whose checkpoints stay once they have ended"

@@ -1,4 +1,4 @@
-"""What a search begins with: the best settings of an earlier one, or a list of them."""
+"""What a search begins with: the defaults, the best of an earlier one, or a list of settings."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,8 @@ from tuner.study.record import Record
 def find_points(search: Search) -> Points:
     """Returns the settings of the list or earlier search that `search.points` names.
 
-    A list is taken whole. Of an earlier search the best are taken, at most as many as a quarter of
+    Without either they are the defaults, with a drawn value where one lies outside of its range. A
+    list is taken whole. Of an earlier search the best are taken, at most as many as a quarter of
     the trials; it may be running, nothing is written there. They are taken when a search begins; of
     one that has begun its own are returned.
 
@@ -29,10 +30,8 @@ def find_points(search: Search) -> Points:
         StudyError: There is no such search, it is this one, or its scores mean something else.
     """
     asked = search.config.search
-    if asked.points is None:
-        return Points()
-    path = Path(asked.points)
-    if path.resolve() == search.folder.resolve():
+    path = Path(asked.points) if asked.points is not None else None
+    if path is not None and path.resolve() == search.folder.resolve():
         raise StudyError(
             f"search.points: {shown_path(path)} is this search's own folder; "
             "leave search.points out to go on, or add resume=never for a new search"
@@ -40,6 +39,8 @@ def find_points(search: Search) -> Points:
     if begun := begun_record(search.folder):
         return Points(tuple(begun.points), source=begun.points_from)
     specs, fixed = search.space.parameters, flatten(search.config)
+    if path is None:
+        return map_points([{}], specs, fixed, most=1, seed=asked.seed)
     if is_list(path):
         given = load_points(path, specs, fixed)
         found = map_points(given, specs, fixed, most=len(given), seed=asked.seed)
@@ -94,6 +95,7 @@ def say_points(search: Search, points: Points) -> None:
     """Prints how many settings are taken from where, and what was done with them."""
     asked = search.config.search.points
     if asked is None:
+        say_own(search, points)
         return
     path = Path(asked)
     if points.source != source_of(search, path):
@@ -110,6 +112,15 @@ def say_points(search: Search, points: Points) -> None:
     taken = count_text(len(points.settings), "configuration")
     what = "those" if is_list(path) else "the best"
     say_under("points", f"first {what} of {shown_path(path)}: {taken}", *notes(search, points))
+
+
+def say_own(search: Search, points: Points) -> None:
+    """Prints the defaults where a new search begins with them."""
+    if points.filled:
+        own = flatten(search.config)
+        filled = ", ".join(f"{key} {shown(own[key])}" for key in points.filled)
+        drawn = f"; drawn: {', '.join(points.drawn)}" if points.drawn else ""
+        say_under("points", f"first the defaults: {filled}{drawn}")
 
 
 def notes(search: Search, points: Points) -> Iterator[str]:

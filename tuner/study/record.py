@@ -137,7 +137,7 @@ class Record:
             settings_plain: What all trials share and must not change, by dotted key, as JSON.
             points: Settings to try first; they are kept where it is begun, and pass by where it
                 was before.
-            points_from: Where the points come from; None without any.
+            points_from: The list or search that they come from, if any.
             data_changes: Tells how the images differ from those it was made for, if they do.
 
         Raises:
@@ -162,7 +162,7 @@ class Record:
             name,
             identity,
             parameters,
-            points=begins_with if points_from is not None else None,
+            points=begins_with if points else None,
             data_changes=data_changes,
         )
 
@@ -196,7 +196,7 @@ class Record:
 
     @property
     def points_from(self) -> str | None:
-        """Where the points come from; None without any."""
+        """The list or search that the points come from, if any."""
         return self._points.get("from")
 
     @property

@@ -1,4 +1,4 @@
-"""From simulated searches to figures: regret, rank, time to a rival's end, wins.
+"""From simulated searches to figures: regret, rank, time to a rival's end, differences.
 
 Every figure is a mean over tasks, of which each is a mean over seeds; its bracket is the middle
 90 % of 1,000 bootstrap samples of the tasks.
@@ -21,7 +21,6 @@ GRID = np.linspace(0, 1, 401)  # shares of the time at which searches are compar
 SHARES = {"25": 100, "50": 200, "100": 400}  # percent of the time: place in the grid
 CURVE = slice(0, None, 20)
 RIVAL = "ray"
-ONE_EPOCH = ("one-epoch-top10", "one-epoch-top25", "one-epoch-top50")
 NUM_SAMPLES = 1000
 EQUAL = 1e-6  # of regret: below that two searches are level
 
@@ -36,8 +35,10 @@ DEFINITIONS = {
     "is ranked beside those",
     "time_to_ray": "geometric mean over tasks of the share of the time after which the regret, "
     "mean over seeds, is that of stock Ray at its end; 1 where it never is",
-    "wins_over_one_epoch": "percent of task and seed pairs with less regret than one epoch for all "
-    "and then the best K in full, at equal time; half for level ones",
+    "against": "regret minus that of another algorithm at equal time, on the seeds that both have; "
+    "its bracket is over tasks and, within each, over seeds",
+    "tasks_better": "tasks with less regret than that algorithm, mean over seeds; half for level "
+    "ones",
     "brackets": "90 % bootstrap over tasks",
     "search_s": "processor seconds of the search's own work, mean",
 }
@@ -133,10 +134,10 @@ def _figures(name: str, curves: Mapping[str, Curves], samples: Places) -> dict[s
         "regret_curve": _rounded(mine.seen.mean((0, 1))[CURVE]),
         "rank": _by_share(ranks, samples),
         "time_to_ray": _time_to_rival(mine, curves[RIVAL], samples) if RIVAL in curves else None,
-        "wins_over_one_epoch": {
-            other: _by_share(100 * _wins(mine, curves[other]).mean(1), samples)
-            for other in ONE_EPOCH
-            if other in curves
+        "against": {
+            other: comparison
+            for other in curves
+            if other != name and (comparison := _against(mine, curves[other]))
         },
     }
 
@@ -146,18 +147,39 @@ def _by_share(values: Array, samples: Places) -> dict[str, Any]:
     return {share: _figure(values[:, place], samples) for share, place in SHARES.items()}
 
 
+def _against(mine: Curves, other: Curves) -> dict[str, Any]:
+    """The difference to another algorithm at the shares of the time; {} without a common seed."""
+    differences = np.subtract(*_common(mine, other))
+    num_tasks, num_seeds, _ = differences.shape
+    if not num_seeds:
+        return {}
+    rng = np.random.default_rng(0)
+    tasks = rng.integers(num_tasks, size=(NUM_SAMPLES, num_tasks, 1))
+    seeds = rng.integers(num_seeds, size=(NUM_SAMPLES, num_tasks, num_seeds))
+    at_shares = {share: differences[:, :, place] for share, place in SHARES.items()}
+    return {
+        share: {
+            **_bracketed(each.mean(), each[tasks, seeds].mean((1, 2))),
+            "tasks_better": float(_better(each.mean(1)).sum()),
+        }
+        for share, each in at_shares.items()
+    }
+
+
+def _better(differences: Array) -> Array:
+    """1 where less, 0.5 where level."""
+    better: Array = (differences < -EQUAL) + 0.5 * (np.abs(differences) <= EQUAL)
+    return better
+
+
 def _figure(values: Array, samples: Places) -> dict[str, float]:
     """The mean over tasks and its bracket."""
-    low, high = np.quantile(values[samples].mean(1), [0.05, 0.95])
-    mean, low, high = _rounded([values.mean(), low, high])
+    return _bracketed(values.mean(), values[samples].mean(1))
+
+
+def _bracketed(mean: float, means: Array) -> dict[str, float]:
+    mean, low, high = _rounded([mean, *np.quantile(means, [0.05, 0.95])])
     return {"mean": mean, "low": low, "high": high}
-
-
-def _wins(mine: Curves, other: Curves) -> Array:
-    """1 where mine is better, 0.5 where level, by task, common seed and place of the grid."""
-    one, two = _common(mine, other)
-    wins: Array = (one < two - EQUAL) + 0.5 * (np.abs(one - two) <= EQUAL)
-    return wins
 
 
 def _common(one: Curves, two: Curves) -> tuple[Array, Array]:
@@ -173,7 +195,8 @@ def _ranks(name: str, curves: Mapping[str, Curves]) -> Array:
     """By task and place of the grid, mean over seeds."""
     most = max(len(each.seeds) for each in curves.values())
     others = [each for key, each in curves.items() if key != name and len(each.seeds) == most]
-    lost = [1 - _wins(curves[name], other).mean(1) for other in others]
+    pairs = [_common(curves[name], other) for other in others]
+    lost = [1 - _better(own - theirs).mean(1) for own, theirs in pairs]
     alone = np.ones((len(curves[name].seen), len(GRID)))
     return sum(lost, start=alone)
 

@@ -15,7 +15,7 @@ HEADS = (
     "50 %",
     "100 %",
     "share of time to stock Ray's end",
-    "wins over one epoch, best K: 25 %",
+    "tasks better than one epoch, best K: 25 %",
     "50 %",
     "100 %",
     "search s",
@@ -38,7 +38,7 @@ def _hardest(algorithms: Mapping[str, Any], share: str) -> str | None:
 
 def _cells(name: str, figures: Mapping[str, Any], best: Mapping[str, str | None]) -> list[str]:
     time = figures["time_to_ray"]
-    wins = figures["wins_over_one_epoch"]
+    against = figures["against"]
     return [
         name,
         str(figures["seeds"]),
@@ -48,7 +48,9 @@ def _cells(name: str, figures: Mapping[str, Any], best: Mapping[str, str | None]
         *(f"{figures['rank'][share]['mean']:.1f}" for share in SHARES),
         _bracketed(time, 2) if time else "",
         *(
-            _bracketed(wins[rival][share], 0) if (rival := best[share]) in wins else ""
+            f"{against[rival][share]['tasks_better']:g}"
+            if (rival := best[share]) in against
+            else ""
             for share in SHARES
         ),
         f"{figures['search_s']:.1f}",

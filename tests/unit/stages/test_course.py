@@ -68,16 +68,17 @@ def test_a_dry_run_says_what_would_be_done_and_what_it_would_take(told: Told) ->
         "          measure: loader.num_workers",
         "          search: 7 trials of lenet at 16 px, rungs at 1, 3 and 9 epochs",
         "          confirm: the best 2 again on 2 fresh seeds, 4 runs",
+        "points    first the defaults: optim.lr 0.1, optim.name sgd; drawn: train.batch_size",
         f"disk      up to {round(most_bytes / 1e6)} MB of checkpoints in results/tiny",
         "          1 MB of decoded images in results/.cache, for all searches",
         "machine   2 side by side, each with 1 CPU and 1 torch thread",
-        *lines[7:8],
+        *lines[8:9],
         "          by the model's speed on random pixels; reading images comes on top",
     ]
     times = (
         rf"time      about {DURATION}: measure {DURATION}, search {DURATION}, confirm {DURATION}"
     )
-    assert re.fullmatch(times, lines[7])
+    assert re.fullmatch(times, lines[8])
     assert opened.plan == PLAN
     assert opened.expected_s == opened.work.estimate(500.0, 2, has_to_measure=True).seconds
     assert opened.images_per_s == 500.0
@@ -94,7 +95,7 @@ def test_models_lengths_and_notes_are_told_as_they_are(told: Told) -> None:
         "resources.cpus_per_trial=2",
         "throughput.train.accumulate_steps=[1, 2]",
     )
-    assert [*lines[:5], lines[7]] == [
+    assert [*lines[:5], lines[8]] == [
         "optim.lr: fixed at 0.1 by the command line, not searched",
         "plan      prepare 200 training and 200 validation images",
         "          measure: loader.num_workers x train.accumulate_steps",
@@ -119,7 +120,7 @@ def test_a_time_budget_bounds_the_search_and_not_what_comes_after(told: Told) ->
     assert lines[2] == (
         "          search: 7 trials of lenet at 16 px, rungs at 1, 3 and 9 epochs, at most 8 s"
     )
-    assert ", search 8 s, " in lines[7]
+    assert ", search 8 s, " in lines[8]
     confirm_s = unbounded.work.confirm_s(500.0, 2)
     assert opened.expected_s == 8.5 + confirm_s + START_S + measure_budget_s(8.5)
 
@@ -228,7 +229,7 @@ def test_what_the_machine_cannot_give_is_refused_before_anything_is_said(told: T
 
 def test_a_disk_budget_bounds_what_is_told(told: Told) -> None:
     _, lines = told.open("resources.disk_budget_gb=0.02")
-    assert lines[4] == (
+    assert lines[5] == (
         "disk      up to 20 MB of checkpoints in results/tiny; disk_budget_gb allows 20 MB"
     )
 
@@ -255,7 +256,7 @@ def test_a_search_that_has_begun_is_refused_only_where_something_is_left_to_trai
     (folder / "study.journal").touch()
     too_small = "resources.disk_budget_gb=0.001"
     _, lines = told.open(too_small, is_dry_run=False)
-    assert lines[4] == (
+    assert lines[5] == (
         "disk      up to 1 MB of checkpoints in results/tiny; disk_budget_gb allows 1 MB"
     )
     with pytest.raises(ResourceError):

@@ -55,12 +55,20 @@ def refusal(search_of: OpenSearch, *overrides: str, **asked: str) -> tuple[str, 
     return caught.value.problems
 
 
-def test_without_an_earlier_search_there_are_none_and_nothing_is_said(
-    search_of: OpenSearch, capsys: pytest.CaptureFixture[str]
+def test_a_search_begins_with_the_defaults_until_it_has_begun(
+    here: Path, search_of: OpenSearch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     points = find_points(search_of())
-    assert points == Points()
+    own = {"optim.lr": 0.1, "optim.name": "sgd"}
+    (settings,) = points.settings
+    assert settings == {**own, "train.batch_size": settings["train.batch_size"]}
+    assert settings["train.batch_size"] in (32, 64)  # 128 lies outside
     say_points(search_of(), points)
+    line = "first the defaults: optim.lr 0.1, optim.name sgd; drawn: train.batch_size"
+    assert capsys.readouterr().out == f"points    {line}\n"
+    search_once(here / "results" / "tiny", [0.5])
+    assert find_points(search_of()) == Points()
+    say_points(search_of(), Points())
     assert capsys.readouterr().out == ""
 
 
