@@ -2,6 +2,7 @@
 
 Both give a whole new order of the training images each epoch, a short batch at its end, random
 shifts of up to four pixels and mirroring, and the validation images in batches of the same size.
+Shifts leave black edges in stock batches, as RandomCrop does, and mirrored ones in ours.
 """
 
 from collections.abc import Callable, Iterable, Iterator

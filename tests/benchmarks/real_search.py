@@ -58,7 +58,9 @@ OUR_COMMAND = (
     "output=OUTPUT",
 )
 STOCK_COMMAND = ("images=IMAGES", "output=OUTPUT", f"epochs={EPOCHS}", "seed=SEED")
-GRACE_S = 30.0  # from SIGTERM to SIGKILL
+SHOWN = {"HERE": "tests/benchmarks", "IMAGES": "FOLDER/cifar10-small"}
+END_S = 30.0  # for a command to end after SIGTERM
+GRACE_S = 10.0  # then for what it has started, before SIGKILL
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +72,12 @@ class Case:
     seed: int
 
     def command(self, settings: Mapping[str, int], folders: Mapping[str, str]) -> list[str]:
-        """Returns what is run after `python`, with these folders for IMAGES and OUTPUT."""
+        """Returns what is run after `python`, with these folders for HERE, IMAGES and OUTPUT."""
         if self.system == "tuner":
             words = ["-m", "tuner.search", *OUR_COMMAND]
         else:
             own = (f"data_path={self.data_path}", f"num_workers={settings['num_workers']}")
-            words = [f"tests/benchmarks/{STOCK[self.system]}", *STOCK_COMMAND, *own]
+            words = [f"{folders['HERE']}/{STOCK[self.system]}", *STOCK_COMMAND, *own]
         values = {"SEED": str(self.seed), "SECONDS": str(settings["seconds"]), **folders}
         return [filled(word, values) for word in words]
 
@@ -127,11 +129,11 @@ def run_case(case: Case, images: Path, settings: Mapping[str, int]) -> dict[str,
     """Runs one search for its time; returns its figures."""
     seconds = settings["seconds"]
     with tempfile.TemporaryDirectory() as output:
-        own = {"IMAGES": str(images), "OUTPUT": output}
+        own = {"HERE": str(Path(__file__).parent), "IMAGES": str(images), "OUTPUT": output}
         command = [sys.executable, *case.command(settings, own)]
         began = run_for(command, seconds, Path(output) / "log.txt")
         trials = read_trials(case, Path(output))
-    shown = case.command(settings, {"IMAGES": "FOLDER/cifar10-small"})
+    shown = case.command(settings, SHOWN)
     histories = [(trial.reports, trial.is_complete) for trial in trials]
     return {
         **asdict(case),
@@ -142,6 +144,7 @@ def run_case(case: Case, images: Path, settings: Mapping[str, int]) -> dict[str,
 
 
 def filled(word: str, values: Mapping[str, str]) -> str:
+    """Returns `key=NAME` with the value of that name; other words as they are."""
     key, _, value = word.partition("=")
     return f"{key}={values[value]}" if value in values else word
 
@@ -181,8 +184,8 @@ def end(process: "subprocess.Popen[bytes]") -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):
-        process.wait(GRACE_S)  # it ends the rest, which Ray starts in groups of their own
-    _, left = psutil.wait_procs(family, timeout=1)
+        process.wait(END_S)  # it ends the rest, which Ray starts in groups of their own
+    _, left = psutil.wait_procs(family, timeout=GRACE_S)
     for each in left:
         with suppress(psutil.NoSuchProcess):
             each.kill()
