@@ -98,9 +98,12 @@ def main() -> None:
     for number, case in enumerate(missing):
         minutes = (len(missing) - number) * (settings["seconds"] + 10) / 60
         name = f"{case.system}, {case.data_path} data path, seed {case.seed}"
-        print(f"run {number + 1} of {len(missing)} ({name}), about {minutes:.0f} min left")
-        sys.stdout.flush()
-        runs.append(run_case(case, folder / "cifar10-small", settings))
+        line = f"run {number + 1} of {len(missing)} ({name}), about {minutes:.0f} min left"
+        print(line, flush=True)
+        try:
+            runs.append(run_case(case, folder / "cifar10-small", settings))
+        except KeyboardInterrupt:
+            sys.exit(130)
         write(to, settings, runs)
         print(f"  {json.dumps({**runs[-1], 'command': None, 'curve': None})}", flush=True)
     print(json.dumps(figures_of(runs, settings["seconds"]), indent=2))
