@@ -31,7 +31,7 @@ from ray.thirdparty_files import psutil
 from real_figures import DEFINITIONS, compare, run_figures, split
 from slot_times import SLOTS, Trial, read_journal, read_reports
 
-from tuner.files import write_json
+from tuner.files import write_json_rows
 from tuner.planning.environment import git_commit, processor, versions
 
 EPOCHS = 9
@@ -222,7 +222,7 @@ def write(to: Path, settings: Mapping[str, int], runs: Sequence[Mapping[str, Any
         "runs": list(runs),
         "definitions": DEFINITIONS,
     }
-    write_json(to, figures)
+    write_json_rows(to, figures)
 
 
 if __name__ == "__main__":
