@@ -12,6 +12,7 @@ SHARES = (25, 50, 75, 100)  # percent of the time
 ROUNDING = 1e-9  # a mean of equal scores is not above them
 
 DEFINITIONS = {
+    "git_commit": "of the whole file: when it was last written; each run has that of its own code",
     "curve": "[seconds since the start of the command, best top-1 so far], a pair for each report "
     "that is better than all before; top-1 is on all validation images, of reports within the time",
     "trials": "with a report within the time; full_trainings: those of them that reached full "
