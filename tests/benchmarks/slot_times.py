@@ -6,6 +6,7 @@ A job is what one process reports with one `started_at`. A report has `worker_pi
 `top1`.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -82,6 +83,13 @@ def read_journal(path: Path) -> list[Trial]:
         )
         for trial in optuna.load_study(study_name=name, storage=storage).get_trials()
     ]
+
+
+def read_reports(folder: Path, epochs: int) -> list[Trial]:
+    """Returns the trials of a stock search by their start: a file each, a line for each report."""
+    files = sorted(folder.glob("*.jsonl"), key=lambda file: float(file.stem.split("-")[0]))
+    histories = [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
+    return [Trial(reports, is_complete=len(reports) == epochs) for reports in histories]
 
 
 def find_jobs(trials: list[Trial]) -> list[Job]:

@@ -19,7 +19,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from slot_times import DEFINITIONS, LONG_JOB_S, SLOTS, Trial, find_jobs, read_journal, slot_times
+from slot_times import (
+    DEFINITIONS,
+    LONG_JOB_S,
+    SLOTS,
+    Trial,
+    find_jobs,
+    read_journal,
+    read_reports,
+    slot_times,
+)
 
 from tuner.planning.environment import git_commit, processor, versions
 
@@ -105,14 +114,14 @@ def search_ours(images: Path, num_trials: int, epochs: int) -> tuple[dict[str, A
 def search_stock(
     images: Path, num_trials: int, epochs: int, num_workers: int
 ) -> tuple[dict[str, Any], list[Trial]]:
-    counts = [str(num_trials), str(epochs), str(num_workers)]
+    counts = [f"trials={num_trials}", f"epochs={epochs}", f"num_workers={num_workers}"]
     with tempfile.TemporaryDirectory() as output:
-        to = Path(output) / "reports.json"
         name = f"stock, {num_workers} loader workers"
-        began, ended = run(name, [sys.executable, str(STOCK), str(images), str(to), *counts])
-        histories = json.loads(to.read_text())
-    trials = [Trial(reports, is_complete=len(reports) == epochs) for reports in histories]
-    shown = " ".join(["python tests/benchmarks/stock_search.py FOLDER/cifar10-small TO", *counts])
+        folders = [f"images={images}", f"output={output}"]
+        began, ended = run(name, [sys.executable, str(STOCK), *folders, *counts])
+        trials = read_reports(Path(output) / "reports", epochs)
+    command = ["python tests/benchmarks/stock_search.py images=FOLDER/cifar10-small output=OUTPUT"]
+    shown = " ".join([*command, *counts])
     return {"command": shown, **side(trials, began, ended)}, trials
 
 
