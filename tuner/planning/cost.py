@@ -45,6 +45,7 @@ class Work:
         confirm_runs: Full trainings of the confirm stage.
         checkpoint_bytes: What one checkpoint has at most.
         search_budget_s: Seconds that the search stage may take.
+        chance: Scores up to this one may come from guessing; -inf where that is not asked.
     """
 
     num_images: int
@@ -56,6 +57,7 @@ class Work:
     confirm_runs: int
     checkpoint_bytes: int
     search_budget_s: float = inf
+    chance: float = -inf
 
     @property
     def search_samples(self) -> int:

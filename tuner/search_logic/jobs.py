@@ -73,6 +73,8 @@ class Jobs:
         max_failures: How often a trial is tried again after ``error``, ``killed`` or ``stalled``.
         patience: So many trials in vain (`ends.num_in_vain`) are the last; None is no end.
         seconds_per_image: As `Pace` takes it.
+        chance: As `Rung` takes it, for all rungs but the last before the full length: trials of a
+            search that learns nothing do not all go there.
 
     Attributes:
         pace: How long trials take to their next rung.
@@ -93,6 +95,7 @@ class Jobs:
         seed: int,
         patience: int | None = None,
         seconds_per_image: float | None = None,
+        chance: float = -inf,
     ) -> None:
         self._record = record
         self._specs = specs
@@ -106,7 +109,8 @@ class Jobs:
         self._patience = patience
         self.pace = Pace(record, self._lengths, seconds_per_image)
         self._sign = 1.0 if record.direction == "maximize" else -1.0
-        self._rungs = [Rung(reduction_factor) for _ in self._lengths]
+        early = [Rung(reduction_factor, chance) for _ in self._lengths[:-2]]
+        self._rungs = [*early, *(Rung(reduction_factor) for _ in self._lengths[-2:])]
         self._running: dict[int, Job] = {}
         self._unfinished: list[int] = []
         self._hopeless: list[int] = []

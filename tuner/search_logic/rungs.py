@@ -3,6 +3,7 @@
 from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from itertools import takewhile
+from math import inf
 
 # A rung nearer to the end than this would cost almost a full training and decide little.
 LAST_GAP = 1.5
@@ -31,13 +32,18 @@ class Rung:
     The higher score ranks first, and of equal ones the lower trial number. Scores are finite.
     Every question takes O(log n), so that a search of many thousand trials does not slow down.
 
+    Args:
+        chance: While none of `factor` or more trials has a higher score, this length tells nothing
+            and all of them go on.
+
     Attributes:
         scores: Trial number to score.
     """
 
-    def __init__(self, factor: int) -> None:
+    def __init__(self, factor: int, chance: float = -inf) -> None:
         self.scores: dict[int, float] = {}
         self._factor = factor
+        self._chance = chance
         self._ranked: list[tuple[float, int]] = []
         self._waiting: list[tuple[float, int]] = []
 
@@ -73,6 +79,8 @@ class Rung:
 
     def is_top(self, number: int, at_least: int = 0) -> bool:
         """Whether a ranked trial is among the best floor(n / factor), or the best `at_least`."""
+        if self._tells_nothing:
+            return True
         num_top = max(at_least, len(self._ranked) // self._factor)
         return bisect_left(self._ranked, self._key(number)) < num_top
 
@@ -81,6 +89,12 @@ class Rung:
         waiting = (number for _, number in self._waiting)
         top = takewhile(lambda number: self.is_top(number, at_least), waiting)
         return next(filter(fits, top), None)
+
+    @property
+    def _tells_nothing(self) -> bool:
+        if len(self._ranked) < self._factor:
+            return False
+        return self.scores[self.best] <= self._chance
 
     def _key(self, number: int) -> tuple[float, int]:
         return -self.scores[number], number

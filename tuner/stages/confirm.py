@@ -36,7 +36,8 @@ def confirm(
     jobs = confirm_jobs(
         runs, points, total_samples=full_length, max_failures=config.search.max_failures
     )
-    trial_jobs = open_jobs(course.search, record, course.work.num_images)
+    work = course.work
+    trial_jobs = open_jobs(course.search, record, work.num_images, chance=work.chance)
     run_stage(
         course,
         session,

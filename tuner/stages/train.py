@@ -1,5 +1,7 @@
 """Stage search: trials on Ray, until no job is left; and the record that holds them."""
 
+from math import inf
+
 from tuner.data.changes import describe_image_changes
 from tuner.data.prepare import PreparedData, write_dataset_record
 from tuner.errors import RunError, StoppedError
@@ -58,7 +60,11 @@ def open_record(search: Search, data: PreparedData, points: Points) -> Record:
 
 
 def open_jobs(
-    search: Search, record: Record, num_images: int, seconds_per_image: float | None = None
+    search: Search,
+    record: Record,
+    num_images: int,
+    seconds_per_image: float | None = None,
+    chance: float = -inf,
 ) -> Jobs:
     """What hands out the jobs, at where the record stands.
 
@@ -67,6 +73,7 @@ def open_jobs(
         record: Of the trials.
         num_images: Training images.
         seconds_per_image: What a trial takes, where it was measured.
+        chance: As `Work` has it.
     """
     asked = search.config.search
     return Jobs(
@@ -82,6 +89,7 @@ def open_jobs(
         seed=asked.seed,
         patience=asked.patience,
         seconds_per_image=seconds_per_image,
+        chance=chance,
     )
 
 
@@ -93,8 +101,9 @@ def train_trials(course: Course, record: Record, session: RaySession) -> None:
         StoppedError: No trial has a score, and there are others to try.
         ResourceError: The disk cannot hold the trials side by side.
     """
-    num_images = course.work.num_images
-    jobs = open_jobs(course.search, record, num_images, course.seconds_per_image)
+    work = course.work
+    seconds_per_image = course.seconds_per_image
+    jobs = open_jobs(course.search, record, work.num_images, seconds_per_image, work.chance)
     clock = StageClock(record, "search", course.search.config.search.time_budget_s)
     stored = search_checkpoints(course, record, jobs)
     say_other_hardware(course.plan, record)
@@ -106,8 +115,8 @@ def train_trials(course: Course, record: Record, session: RaySession) -> None:
         clock,
         stored,
         stage="search",
-        rungs=course.work.rungs,
-        expected_samples=course.work.search_samples,
+        rungs=work.rungs,
+        expected_samples=work.search_samples,
     )
     seconds_left = clock.seconds_left
     if jobs.exhausted:

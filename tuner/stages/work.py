@@ -2,7 +2,7 @@
 
 from functools import partial
 from itertools import product
-from math import inf
+from math import inf, sqrt
 
 from tuner.assemble import checkpoint_bytes, weight_copies
 from tuner.data.augment import stored_size_px
@@ -12,6 +12,7 @@ from tuner.data.things import THINGS
 from tuner.images import count_listed
 from tuner.planning.cost import Work
 from tuner.settings.config import Config
+from tuner.settings.sections import SearchConfig
 from tuner.stages.opening import Search
 
 
@@ -39,7 +40,21 @@ def plan_work(search: Search, num_images: int, num_validation: int, num_classes:
             num_validation=num_validation,
         ),
         search_budget_s=config.search.time_budget_s or inf,
+        chance=chance_score(config.search, num_classes, num_validation),
     )
+
+
+def chance_score(asked: SearchConfig, num_classes: int, num_validation: int) -> float:
+    """Returns the score that a guess of the class stays below, but for one time in a thousand.
+
+    -inf where `search.grace_epochs` is set, and for a metric that is no share of the images: then
+    the first rung counts as it is.
+    """
+    num_guesses = {"top1": 1, "balanced_top1": 1, "top5": 5}.get(asked.metric, num_classes)
+    if asked.grace_epochs != "auto" or num_guesses >= num_classes:
+        return -inf
+    share = num_guesses / num_classes
+    return share + 3 * sqrt(share * (1 - share) / num_validation)
 
 
 def largest_step(search: Search) -> Config:

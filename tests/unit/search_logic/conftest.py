@@ -35,6 +35,7 @@ class Search:
         points: Sequence[Mapping[str, Any]] = (),
         patience: int | None = None,
         seconds_per_image: float | None = None,
+        chance: float = -math.inf,
     ) -> None:
         self.folder = folder
         self._record_settings: dict[str, Any] = {"parameters": specs, "direction": direction}
@@ -49,6 +50,7 @@ class Search:
             "seed": 5,
             "patience": patience,
             "seconds_per_image": seconds_per_image,
+            "chance": chance,
         }
         self.start()
 

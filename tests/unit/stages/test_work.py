@@ -193,3 +193,25 @@ def test_the_largest_step_has_the_largest_batch_model_and_optimizer(
 ) -> None:
     search = search_of(*overrides)
     assert flatten(largest_step(search)) == flatten(search.config) | changed
+
+
+@pytest.mark.parametrize(
+    ("overrides", "chance"),
+    [
+        ((), 0.1 + 3 * math.sqrt(0.09 / 400)),
+        (("search.metric=balanced_top1",), 0.1 + 3 * math.sqrt(0.09 / 400)),
+        (("search.metric=top5",), 0.5 + 3 * math.sqrt(0.25 / 400)),
+        (("search.metric=validation_loss",), -math.inf),
+        (("search.grace_epochs=1",), -math.inf),
+    ],
+)
+def test_a_guess_is_told_from_learning_where_the_grace_is_left_open(
+    search_of: OpenSearch, overrides: tuple[str, ...], chance: float
+) -> None:
+    search = search_of("search.grace_epochs=auto", *overrides)
+    assert plan_work(search, 1000, 400, 10).chance == pytest.approx(chance)
+
+
+def test_of_five_classes_top5_tells_nothing_of_guessing(search_of: OpenSearch) -> None:
+    search = search_of("search.grace_epochs=auto", "search.metric=top5")
+    assert plan_work(search, 1000, 400, 5).chance == -math.inf
