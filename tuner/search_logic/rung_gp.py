@@ -26,9 +26,13 @@ from tuner.search_logic.rung_data import Lengths, as_targets, chosen, spread
 NUM_SEEN = 140
 NUM_FITTED = 90
 MAX_ITERATIONS = 7
+# Trials that it also sees before they train.
+NUM_UNTRAINED = 20
 # Trials without a score that the model sees, and as many that fit into memory beside those that do
 # not.
 NUM_WITHOUT_SCORE = 30
+# What settings that rather do not fit into memory are put behind the others by.
+UNFIT = -1e6
 # Median and spread of the log-normal priors. That of a parameter's lengthscale grows with the root
 # of their number, as distances do (Hvarfner et al. 2024, arXiv:2402.02229).
 LENGTHSCALE = (0.53, 0.8)
@@ -77,25 +81,34 @@ class Model:
     best: float
 
     def promise(self, points: Floats) -> Floats:
-        """The logarithm of how much better than the best one the points are expected to be."""
+        """The logarithm of how much better than the best one the points are expected to be.
+
+        Those that rather do not fit into memory come behind all others: a large hope would outweigh
+        a small chance.
+        """
         features = self.cube.features(points)
         mean, sd = self.process.mean_and_sd(_at(features, 1.0))
         promise = log_expected_improvement(mean, sd, self.best)
         if self.fits is not None:
             mean, sd = self.fits.mean_and_sd(features)
             promise += log_ndtr(mean / sd)
+            promise[mean < 0] += UNFIT
         return promise
 
 
 def _learned(cube: Cube, history: Sequence[Observation], lengths: Lengths) -> Model:
     scores = chosen(history, NUM_SEEN)
+    trials = [each.trial for each in scores]
     failed = spread(_in_state(history, "failed"), NUM_WITHOUT_SCORE)
-    targets = as_targets(np.array([each.score for each in scores]))
-    points = _points(cube, history, [*(each.trial for each in scores), *failed])
+    # Before it trains, every setting is as poor as the poorest: that tells what length is worth.
+    untrained = spread(list(dict.fromkeys(trials)), NUM_UNTRAINED)
+    points = _points(cube, history, [*trials, *failed, *untrained])
     places = [lengths.place(each.length) for each in scores]
-    places += [1.0] * len(failed)
+    places += [1.0] * len(failed) + [0.0] * len(untrained)
     inputs = _at(cube.features(points), np.array(places))
-    targets = np.append(targets, np.full(len(failed), targets.min()))
+    targets = as_targets(np.array([each.score for each in scores]))
+    poorest = np.full(len(failed) + len(untrained), targets.min())
+    targets = np.append(targets, poorest)
     prior = _prior(cube)
     fitted = np.unique(np.linspace(0, len(inputs) - 1, NUM_FITTED).astype(int))
     scales = fit_scales(inputs[fitted], targets[fitted], prior, max_iterations=MAX_ITERATIONS)

@@ -77,6 +77,16 @@ def test_what_long_trainings_say_goes_before_what_short_ones_do() -> None:
     assert proposed(SQUARE, history)[0]["x"] > 0.8
 
 
+def test_untrained_every_setting_is_poor_whatever_it_comes_to() -> None:
+    """Scores are the same at each length: they alone would say so of a training of none, too."""
+    cube, history = cube_of(SQUARE), scored(points(SQUARE, 12), hill, lengths=[100, 900])
+    process = rung_gp._learned(cube, history, LENGTHS).process
+    good = cube.features(cube.points_of([{"x": 0.8, "y": 0.3}]))
+    untrained, trained = (process.mean(np.column_stack([good, [at]])) for at in (0.0, 1.0))
+    assert trained > 1
+    assert untrained < -0.5
+
+
 @pytest.mark.parametrize("state", ["failed", "infeasible"])
 def test_settings_near_those_that_failed_are_not_proposed(state: State) -> None:
     """Scores rise towards a cliff beyond which trials fail."""
