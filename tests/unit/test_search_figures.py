@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.benchmarks.search.figures import compare
+from tests.benchmarks.search.goals import goals
 from tests.benchmarks.search.results import Case, Setting, Store, versioned
 from tests.benchmarks.search.simulate import Run, Steps
 from tests.benchmarks.search.table import markdown
@@ -160,3 +161,66 @@ def test_the_time_to_a_rival_is_told_on_the_seeds_that_both_have(tmp_path: Path)
     figures = compare(store, SETTING, ["random", "ray"], {"a": SCALE}, num_seeds=2)
     assert figures["random"]["time_to_ray"]["mean"] == 0.5
     assert figures["random"]["against"]["ray"]["100"]["mean"] == 0
+
+
+def comparison(ours: Mapping[str, Any], slots: int = 4, tasks: str = "LCBench") -> dict[str, Any]:
+    """One in which this program meets every goal, but for what is given."""
+    end = {"tasks_better": 14.0, "low": -3.0}
+    figures: dict[str, Any] = {
+        "rank": {"100": {"mean": 2.0}},
+        "regret": {"100": {"mean": 15.0}},
+        "time_to_ray": {"mean": 0.15},
+        "against": {name: {"100": end} for name in ("ray", "one-epoch-top25")},
+    }
+    others = {"rank": {"100": {"mean": 2.1}}}
+    return {
+        "tasks": tasks,
+        "setting": {"slots": slots, "full_trainings": 12.0},
+        "algorithms": {
+            "tuner-auto": {**figures, **ours},
+            "tuner-random": {"rank": {"100": {"mean": 1.0}}},
+            "ray": others,
+            "one-epoch-top25": others,
+        },
+    }
+
+
+def missed(*comparisons: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return [(each["what"], each["measured"]) for each in goals(comparisons) if not each["met"]]
+
+
+def test_goals_are_met_up_to_their_bounds() -> None:
+    assert missed(*(comparison({}, slots) for slots in (1, 4, 8))) == []
+    assert missed(comparison({}, tasks="DeepOBS")) == []
+    told = [(each["where"], each["goal"]) for each in goals([comparison({})])]
+    assert told == [
+        ("LCBench, 4 slots, 12 full trainings", goal)
+        for goal in ("none", "15 or less", "0.15 or less", "14 or more")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ours", "what", "measured"),
+    [
+        (
+            {"rank": {"100": {"mean": 2.1}}},
+            "peers of no higher mean rank at the end",
+            ["ray", "one-epoch-top25"],
+        ),
+        ({"regret": {"100": {"mean": 15.1}}}, "regret at the end", 15.1),
+        ({"time_to_ray": {"mean": 0.16}}, "share of the time to stock Ray's end", 0.16),
+        (
+            {"against": {"one-epoch-top25": {"100": {"tasks_better": 13.5}}}},
+            "tasks with less regret than one-epoch-top25 at the end",
+            13.5,
+        ),
+    ],
+)
+def test_a_missed_goal_says_by_how_much(ours: dict[str, Any], what: str, measured: Any) -> None:
+    assert missed(comparison(ours)) == [(what, measured)]
+
+
+def test_a_peer_is_better_only_beyond_the_interval() -> None:
+    against = {"ray": {"100": {"low": 0.1}}, "one-epoch-top25": {"100": {"low": 0.0}}}
+    found = missed(comparison({"against": against}, tasks="DeepOBS"))
+    assert found == [("peers that are better beyond the interval at the end", ["ray"])]

@@ -20,6 +20,7 @@ from typing import Any
 from tests.benchmarks.search import deepobs, lcbench
 from tests.benchmarks.search.algorithms import EVERY, find_algorithm, peer_versions
 from tests.benchmarks.search.figures import DEFINITIONS, compare
+from tests.benchmarks.search.goals import SHOWN, goals
 from tests.benchmarks.search.play import open_task, play_all
 from tests.benchmarks.search.results import Case, Setting, Store, cases, versioned
 from tests.benchmarks.search.table import markdown
@@ -128,9 +129,12 @@ def write_figures(
         )
         pages.append(page(block, algorithms, names))
     asked.to.parent.mkdir(parents=True, exist_ok=True)
-    write_json(asked.to, {**provenance(asked), "comparisons": figures, "definitions": DEFINITIONS})
+    reached = {"goals": goals(figures), "comparisons": figures, "definitions": DEFINITIONS}
+    write_json(asked.to, {**provenance(asked), **reached})
     write_text(asked.to.with_suffix(".md"), "\n\n".join(pages) + "\n")
     print("\n\n".join(pages))
+    for goal in reached["goals"]:
+        print("met   " if goal["met"] else "missed", *(goal[key] for key in SHOWN), sep=" | ")
 
 
 def open_reference(name: str, data: Path, store: Store) -> Reference:
@@ -154,8 +158,10 @@ def page(block: Block, algorithms: dict[str, Any], names: Sequence[str]) -> str:
 
 
 def provenance(asked: argparse.Namespace) -> dict[str, Any]:
+    given = {"--slots": asked.slots, "--full-trainings": asked.full_trainings}
+    changed = "".join(f" {key} {','.join(value)}" for key, value in given.items() if value)
     return {
-        "command": f"python -m tests.benchmarks.search.run {asked.what} {asked.to}",
+        "command": f"python -m tests.benchmarks.search.run {asked.what} {asked.to}{changed}",
         "machine": {"processor": processor()},
         "versions": {**versions(), **peer_versions()},
         "git_commit": git_commit(),
