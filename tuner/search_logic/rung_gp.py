@@ -40,7 +40,7 @@ LENGTHSCALE_OF_LENGTH = (1.5, 0.6)
 NOISE = (0.01, 1.5)
 # The search for the most promising point: anywhere, near the leaders, then ever nearer to the best.
 NUM_ANYWHERE = 120
-NUM_LEADERS = 10
+NUM_LEADERS = 4
 NEAR_LEADERS = ((100, 0.15), (50, 0.04))
 NUM_PARENTS = 5
 NUM_CHILDREN = 40
@@ -115,12 +115,12 @@ def _learned(cube: Cube, history: Sequence[Observation], lengths: Lengths) -> Mo
     process = Process.seen(inputs, targets, scales, prior)
     running = _in_state(history, "running")
     if running:
-        believed = _points(cube, history, running)
-        points = np.concatenate([points, believed])
-        process = process.believing(_at(cube.features(believed), 1.0))
-    expected = process.mean(_at(cube.features(points), 1.0))
+        believed = cube.features(_points(cube, history, running))
+        process = process.believing(_at(believed, 1.0))
+    known = _points(cube, history, list(dict.fromkeys([*trials, *running])))
+    expected = process.mean(_at(cube.features(known), 1.0))
     order = np.argsort(-expected, kind="stable")
-    return Model(cube, process, _room(cube, history), points[order], float(expected[order[0]]))
+    return Model(cube, process, _room(cube, history), known[order], float(expected[order[0]]))
 
 
 def _room(cube: Cube, history: Sequence[Observation]) -> Process | None:
