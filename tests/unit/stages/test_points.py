@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.stages.conftest import OpenSearch, files_in, report
+from tests.unit.stages.conftest import OpenSearch, course_over, files_in, report
 from tuner.errors import StudyError
 from tuner.search_logic.jobs import Job
 from tuner.search_logic.points import Points
@@ -120,7 +120,7 @@ def test_they_are_the_first_jobs_and_at_a_later_start_those_that_were_not_tried(
     tried = []
     for _ in range(4):  # starts, each killed after its first job
         record = begin(search)
-        jobs = open_jobs(search, record, 100)
+        jobs = open_jobs(course_over(search), record)
         job = jobs.next_job()
         assert isinstance(job, Job)
         jobs.report(job, report(900, 0.5))
