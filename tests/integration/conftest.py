@@ -167,13 +167,13 @@ def nothing_kept(process_as_before: None) -> Iterator[None]:
 
 
 def train(
-    course: Course, data: PreparedData, record: Record, *, num_reports: int | None = None
+    course: Course, _: PreparedData, record: Record, *, num_reports: int | None = None
 ) -> None:
     """Train trials, without a Ray, until none is left or the process is killed after some reports.
 
-    To be used with `nothing_kept`.
+    It takes what `begin` returns, and is to be used with `nothing_kept`.
     """
-    jobs = open_jobs(course.search, record, len(data.train))
+    jobs = open_jobs(course, record)
     context = trial_context(course, course.search.config, "search")
     heard = 0
     while isinstance(job := jobs.next_job(), Job):

@@ -234,8 +234,8 @@ def test_a_search_that_was_begun_keeps_its_metric(here: Path, told: Told) -> Non
 def test_a_search_in_which_every_trial_fails_gives_each_reason_once_and_every_row(
     here: Path, told: Told
 ) -> None:
-    course, data, record = begin(*ON_IMAGES, "search.trials=2")
-    jobs = open_jobs(course.search, record, len(data.train))
+    course, _, record = begin(*ON_IMAGES, "search.trials=2")
+    jobs = open_jobs(course, record)
     for num_images in (24, 48):
         job = jobs.next_job()
         assert isinstance(job, Job)

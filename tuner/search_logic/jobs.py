@@ -350,7 +350,11 @@ class Jobs:
         if trial.samples_seen >= self._lengths[-1]:
             return False
         rung = self._stands_at(trial)
-        return rung is None or rung.is_top(trial.number, at_least=1 if self._is_stopping else 0)
+        if rung is None:
+            return True
+        if self._is_stopping:
+            return rung.is_top(trial.number, at_least=1)
+        return rung.keeps_slot(trial.number)
 
     def _settle(self, trial: TrialRecord) -> None:
         """Decides what becomes of a trial that no job works on, by its last report."""

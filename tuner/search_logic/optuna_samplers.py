@@ -63,8 +63,9 @@ def random_proposals(cube: Cube, *, seed: int) -> Iterator[dict[str, Any]]:
 def grid_proposals(cube: Cube, *, seed: int, trial_number: int) -> Iterator[dict[str, Any]]:
     """Every combination from that of the trial number on, in an order drawn from the seed.
 
-    Those before it have been tried, as each trial takes the first from its number on that has not.
-    With a range of numbers there are none.
+    Each trial takes the first from its number on that has not been tried, so those before it have
+    been, but where given points came first: they come last then (`sampling.candidates`). With a
+    range of numbers there are none.
     """
     if not cube.axes or math.isinf(cube.num_settings):
         return

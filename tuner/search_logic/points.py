@@ -1,4 +1,4 @@
-"""Settings to try first, of an earlier search or of a list, as points of this one's space."""
+"""Settings to try first, of an earlier search, a list or none at all, as points of a space."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

@@ -22,7 +22,8 @@ from tuner.search_logic.gp import (
 from tuner.search_logic.history import Observation, State
 from tuner.search_logic.rung_data import Lengths, as_targets, chosen, spread
 
-# Scores that the model sees, and those of them that its scales are fitted on: what they cost.
+# Scores that the model sees, and how much of all that it sees its scales are fitted on: what both
+# cost.
 NUM_SEEN = 140
 NUM_FITTED = 90
 MAX_ITERATIONS = 7

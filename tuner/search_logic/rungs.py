@@ -33,8 +33,8 @@ class Rung:
     Every question takes O(log n), so that a search of many thousand trials does not slow down.
 
     Args:
-        chance: While none of `factor` or more trials has a higher score, this length tells nothing
-            and all of them go on.
+        chance: While no trial has a higher score, this length tells nothing: where the best go on,
+            all do.
 
     Attributes:
         scores: Trial number to score.
@@ -78,11 +78,25 @@ class Rung:
         _remove(self._waiting, self._key(number))
 
     def is_top(self, number: int, at_least: int = 0) -> bool:
-        """Whether a ranked trial is among the best floor(n / factor), or the best `at_least`."""
-        if self._tells_nothing:
-            return True
+        """Whether a ranked trial is among the best floor(n / factor), or the best `at_least`.
+
+        All are where there are such and none is better than chance.
+        """
         num_top = max(at_least, len(self._ranked) // self._factor)
+        if num_top and self._tells_nothing:
+            return True
         return bisect_left(self._ranked, self._key(number)) < num_top
+
+    def keeps_slot(self, number: int) -> bool:
+        """Whether a trial that has just come here goes on at once.
+
+        It is among the top, and where all are, better than those that wait: once a search was
+        killed the best of them goes first, so it does here.
+        """
+        if not self.is_top(number):
+            return False
+        is_behind = any(each < self._key(number) for each in self._waiting[:1])
+        return not (self._tells_nothing and is_behind)
 
     def promotable(self, at_least: int = 0, fits: Fits = lambda _: True) -> int | None:
         """The best trial that waits here, is among the top, and `fits`; None without one."""
@@ -92,8 +106,6 @@ class Rung:
 
     @property
     def _tells_nothing(self) -> bool:
-        if len(self._ranked) < self._factor:
-            return False
         return self.scores[self.best] <= self._chance
 
     def _key(self, number: int) -> tuple[float, int]:

@@ -231,8 +231,8 @@ class SearchConfig(Section):
     )
     grace_epochs: Epochs | Literal["auto"] = Field(
         default="auto",
-        description="epochs before a trial may be stopped; auto is train.epochs / 17, and from "
-        "there on until a trial is better than guessing",
+        description="epochs before a trial may be stopped; auto is train.epochs / 17, and at each "
+        "rung but the last before the end also until a trial there is better than guessing",
     )
     reduction_factor: CountFromTwo = Field(
         default=3, description="one in this many trials goes on from each rung"

@@ -36,15 +36,13 @@ def confirm(
     jobs = confirm_jobs(
         runs, points, total_samples=full_length, max_failures=config.search.max_failures
     )
-    work = course.work
-    trial_jobs = open_jobs(course.search, record, work.num_images, chance=work.chance)
     run_stage(
         course,
         session,
         jobs,
         runs,
         StageClock(runs, "confirm"),
-        confirm_checkpoints(course, record, trial_jobs, runs),
+        confirm_checkpoints(course, record, open_jobs(course, record), runs),
         stage="confirm",
         rungs=[full_length],
         expected_samples=jobs.num_trials * full_length,

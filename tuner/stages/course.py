@@ -28,7 +28,7 @@ class Course:
     Attributes:
         images_per_s: Of one trial beside the others; None where nobody has measured.
         expected_s: What measure, search and confirm were expected to take when it was opened.
-        points: What an earlier search or a list gives it to begin with.
+        points: What it begins with.
         decoded_bytes: Of all images decoded, where all trials find them so; else 0.
         weights: What weights files give the models.
     """

@@ -99,7 +99,7 @@ def say_points(search: Search, points: Points) -> None:
         return
     path = Path(asked)
     if points.source != source_of(search, path):
-        first = "without any"
+        first = "with the defaults" if points.settings else "without any"
         if points.source is not None:
             folder = Path(os.path.normpath(search.folder.resolve() / points.source))
             first = f"with those of {shown_path(folder)}"

@@ -1,7 +1,5 @@
 """Stage search: trials on Ray, until no job is left; and the record that holds them."""
 
-from math import inf
-
 from tuner.data.changes import describe_image_changes
 from tuner.data.prepare import PreparedData, write_dataset_record
 from tuner.errors import RunError, StoppedError
@@ -59,22 +57,9 @@ def open_record(search: Search, data: PreparedData, points: Points) -> Record:
     return record
 
 
-def open_jobs(
-    search: Search,
-    record: Record,
-    num_images: int,
-    seconds_per_image: float | None = None,
-    chance: float = -inf,
-) -> Jobs:
-    """What hands out the jobs, at where the record stands.
-
-    Args:
-        search: Its settings decide.
-        record: Of the trials.
-        num_images: Training images.
-        seconds_per_image: What a trial takes, where it was measured.
-        chance: As `Work` has it.
-    """
+def open_jobs(course: Course, record: Record) -> Jobs:
+    """What hands out the jobs of the search, at where the record of its trials stands."""
+    search, work = course.search, course.work
     asked = search.config.search
     return Jobs(
         record,
@@ -83,13 +68,13 @@ def open_jobs(
         trials=asked.trials,
         sampler=asked.sampler,
         scheduler=asked.scheduler,
-        rungs=search.rungs(num_images),
+        rungs=search.rungs(work.num_images),
         reduction_factor=asked.reduction_factor,
         max_failures=asked.max_failures,
         seed=asked.seed,
         patience=asked.patience,
-        seconds_per_image=seconds_per_image,
-        chance=chance,
+        seconds_per_image=course.seconds_per_image,
+        chance=work.chance,
     )
 
 
@@ -102,8 +87,7 @@ def train_trials(course: Course, record: Record, session: RaySession) -> None:
         ResourceError: The disk cannot hold the trials side by side.
     """
     work = course.work
-    seconds_per_image = course.seconds_per_image
-    jobs = open_jobs(course.search, record, work.num_images, seconds_per_image, work.chance)
+    jobs = open_jobs(course, record)
     clock = StageClock(record, "search", course.search.config.search.time_budget_s)
     stored = search_checkpoints(course, record, jobs)
     say_other_hardware(course.plan, record)

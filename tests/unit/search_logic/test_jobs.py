@@ -49,35 +49,6 @@ def test_the_highest_rung_promotes_first(tmp_path: Path) -> None:
     assert [search.next_job().trial_number for _ in range(4)] == [0, 3, 4, 6]
 
 
-def test_while_no_trial_is_better_than_guessing_all_go_on(tmp_path: Path) -> None:
-    search = Search(tmp_path, chance=0.1)
-    first, second, third = (search.next_job() for _ in range(3))
-    assert [search.report(job, 1000, 0.1) for job in (first, second)] == [STOP, STOP]
-    assert search.report(third, 1000, 0.05) is GO
-    assert [search.next_job().trial_number for _ in range(3)] == [0, 1, 3]
-    search.restart()
-    assert [search.next_job().trial_number for _ in range(3)] == [3, 0, 1]
-
-
-def test_the_first_score_above_guessing_ends_that(tmp_path: Path) -> None:
-    search = Search(tmp_path, chance=0.1)
-    jobs = [search.next_job() for _ in range(4)]
-    for job in jobs[:2]:
-        assert search.report(job, 1000, 0.1) is STOP
-    assert search.report(jobs[2], 1000, 0.11) is GO
-    assert search.report(jobs[3], 1000, 0.1) is STOP
-    assert search.next_job().trial_number == 4
-
-
-def test_trials_that_learn_nothing_do_not_all_go_to_the_end(tmp_path: Path) -> None:
-    search = Search(tmp_path, chance=0.1)
-    jobs = [search.next_job() for _ in range(4)]
-    decisions = [search.report(job, 3000, 0.1) for job in jobs]
-    assert decisions == [STOP, STOP, STOP, STOP]
-    assert search.next_job().trial_number == 0
-    assert search.next_job().trial_number == 4
-
-
 def test_equal_scores_are_promoted_by_trial_number(tmp_path: Path) -> None:
     search = Search(tmp_path)
     jobs = [search.next_job() for _ in range(3)]

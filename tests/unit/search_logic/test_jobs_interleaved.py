@@ -2,6 +2,7 @@
 
 import tempfile
 from itertools import count, cycle
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -41,15 +42,17 @@ def test_given_points_are_tried_once_and_first_whenever_a_search_is_killed(
     assert journal(often) == journal(whole)
 
 
+@pytest.mark.parametrize("chance", [-inf, 0.3])
 @pytest.mark.parametrize("scheduler", ["asha", "asha_stopping"])
 def test_a_search_killed_once_does_what_it_would_have_done(
-    quick_path: Path, scheduler: Scheduler
+    quick_path: Path, scheduler: Scheduler, chance: float
 ) -> None:
-    whole = Search(quick_path / "whole", scheduler=scheduler, trials=6)
+    kwargs: dict[str, Any] = {"scheduler": scheduler, "trials": 6, "chance": chance}
+    whole = Search(quick_path / "whole", **kwargs)
     events = count()
     run_to_the_end(whole, lambda: next(events) < 0)
     for moment in range(next(events)):
-        once = Search(quick_path / f"{moment}", scheduler=scheduler, trials=6)
+        once = Search(quick_path / f"{moment}", **kwargs)
         run_to_the_end(once, map(moment.__eq__, count()).__next__)
         assert journal(once) == journal(whole)
 
@@ -71,6 +74,7 @@ ACTIONS = st.tuples(
     slots=st.integers(1, 4),
     scheduler=st.sampled_from(["asha", "asha_stopping", "none"]),
     patience=st.sampled_from([None, 2]),
+    chance=st.sampled_from([-inf, 0.2]),
 )
 def test_no_order_of_events_loses_a_job_or_hands_it_out_twice(
     quick_path: Path,
@@ -78,9 +82,10 @@ def test_no_order_of_events_loses_a_job_or_hands_it_out_twice(
     slots: int,
     scheduler: Scheduler,
     patience: int | None,
+    chance: float,
 ) -> None:
     with tempfile.TemporaryDirectory(dir=quick_path) as folder:
-        search = Search(Path(folder), scheduler=scheduler, patience=patience)
+        search = Search(Path(folder), scheduler=scheduler, patience=patience, chance=chance)
         running: dict[int, Job] = {}
         seen: dict[int, int] = {}
 

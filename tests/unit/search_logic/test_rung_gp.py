@@ -100,6 +100,16 @@ def test_settings_near_those_that_failed_are_not_proposed(state: State) -> None:
     assert min(without) > 0.7
 
 
+def test_what_rather_does_not_fit_is_not_proposed_however_promising() -> None:
+    """Scores grow tenfold towards where two trials were too large."""
+    stood = [each for each in points(SQUARE, 12) if each["x"] <= 0.7]
+    too_large = [{"x": 0.75, "y": 0.25}, {"x": 0.77, "y": 0.75}]
+    history = scored(stood, lambda each: 10 ** (6 * each["x"]))
+    history += [Observation(each, state="infeasible") for each in too_large]
+    proposals = [proposed(SQUARE, history, seed=seed)[0]["x"] for seed in range(5)]
+    assert max(proposals) < 0.75
+
+
 def test_a_running_trial_drives_the_next_proposal_away() -> None:
     history = scored(points(SQUARE, 6), hill)
     (first,) = proposed(SQUARE, history)

@@ -79,9 +79,14 @@ def course_of(search_of: OpenSearch) -> OpenCourse:
     def open_with(*overrides: str) -> Course:
         search = search_of(*overrides)
         search.folder.mkdir(parents=True)
-        return Course(search, MACHINE, PLAN, plan_work(search, 100, 50, 2))
+        return course_over(search)
 
     return open_with
+
+
+def course_over(search: Search) -> Course:
+    """Return the course of a search over 100 images."""
+    return Course(search, MACHINE, PLAN, plan_work(search, 100, 50, 2))
 
 
 def record_of(course: Course) -> Record:

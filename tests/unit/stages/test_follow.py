@@ -27,7 +27,7 @@ class Followed:
         asked = ("search.trials=2", "search.scheduler=none", "search.max_failures=1")
         course = course_of(*asked, *overrides)
         self.record = record_of(course)
-        self.jobs = open_jobs(course.search, self.record, 100)
+        self.jobs = open_jobs(course, self.record)
         self.view = Mock(spec=LiveView)
         self.now_s = 0.0
         clock = StageClock(self.record, "search", 60, lambda: self.now_s)
@@ -204,7 +204,7 @@ def test_a_stage_that_is_done_starts_no_ray_and_needs_no_room(
     no_room = "resources.disk_budget_gb=0.001"
     course = course_of("search.trials=1", "search.scheduler=none", no_room)
     record = record_of(course)
-    jobs = open_jobs(course.search, record, 100)
+    jobs = open_jobs(course, record)
     job = jobs.next_job()
     assert isinstance(job, Job)
     jobs.report(job, report(900, 0.5))
@@ -220,7 +220,7 @@ def test_more_slots_than_the_disk_has_room_for_are_refused_before_ray_starts(
     course = course_of("resources.disk_budget_gb=0.02", "search.confirm_top=0")
     course = replace(course, plan=replace(course.plan, slots=8))
     record = record_of(course)
-    jobs = open_jobs(course.search, record, 100)
+    jobs = open_jobs(course, record)
     with (
         ray_session(course.machine, course.search.folder) as session,
         pytest.raises(ResourceError) as caught,

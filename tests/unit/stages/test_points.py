@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.stages.conftest import OpenSearch, files_in, report
+from tests.unit.stages.conftest import OpenSearch, course_over, files_in, report
 from tuner.errors import StudyError
 from tuner.search_logic.jobs import Job
 from tuner.search_logic.points import Points
@@ -70,6 +70,11 @@ def test_a_search_begins_with_the_defaults_until_it_has_begun(
     assert find_points(search_of()) == Points()
     say_points(search_of(), Points())
     assert capsys.readouterr().out == ""
+    say_points(search_of("search.points=old"), Points())
+    assert capsys.readouterr().out == (
+        "points    not taken from old: this search has begun without any; "
+        "resume=never begins another\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,7 +125,7 @@ def test_they_are_the_first_jobs_and_at_a_later_start_those_that_were_not_tried(
     tried = []
     for _ in range(4):  # starts, each killed after its first job
         record = begin(search)
-        jobs = open_jobs(search, record, 100)
+        jobs = open_jobs(course_over(search), record)
         job = jobs.next_job()
         assert isinstance(job, Job)
         jobs.report(job, report(900, 0.5))
@@ -174,7 +179,10 @@ def test_points_that_a_begun_search_is_given_are_not_taken_and_that_is_said(
 ) -> None:
     search_once(here / "old", [0.5])
     search_once(here / "other", [0.9])
-    for began_with, first in (([], "without any"), (["search.points=old"], "with those of old")):
+    for began_with, first in (
+        ([], "with the defaults"),
+        (["search.points=old"], "with those of old"),
+    ):
         name = f"tiny-{len(began_with)}"
         before = begin(search_of(*began_with, name=name)).points
         capsys.readouterr()

@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.stages.conftest import OpenCourse, OpenSearch, files_in, record_of, report
+from tests.unit.stages.conftest import (
+    OpenCourse,
+    OpenSearch,
+    course_over,
+    files_in,
+    record_of,
+    report,
+)
 from tests.unit.stages.test_points import begin, settings
 from tuner.errors import SettingsError
 from tuner.search_logic.jobs import Job
@@ -81,7 +88,7 @@ def test_more_trials_go_on_with_the_points_that_fewer_left(
     for trials in (1, 2, 5):
         search = search_of(written, f"search.trials={trials}")
         record = begin(search)
-        jobs = open_jobs(search, record, 100)
+        jobs = open_jobs(course_over(search), record)
         while isinstance(job := jobs.next_job(), Job):
             jobs.report(job, report(900, 0.5))
         tried = [trial.settings for trial in record.trials]

@@ -65,7 +65,7 @@ class Stage:
 
 def search_stage(course: Course, record: Record, budget_bytes: int | None = None) -> Stage:
     """Return the search stage, with the budget of the settings if none is given."""
-    jobs = open_jobs(course.search, record, 100)
+    jobs = open_jobs(course, record)
     stored = search_checkpoints(course, record, jobs)
     if budget_bytes is not None:
         looked_at = look_at_disk(course.search, course.plan, course.work)
@@ -81,7 +81,7 @@ def confirm_stage(course: Course, record: Record, num_seeds: int = 1) -> Stage:
     runs = record.open_confirm()
     points = confirm_points(record, top=2, num_seeds=num_seeds, seed=0)
     jobs = confirm_jobs(runs, points, total_samples=900, max_failures=0)
-    trial_jobs = open_jobs(course.search, record, 100)
+    trial_jobs = open_jobs(course, record)
     stored = confirm_checkpoints(course, record, trial_jobs, runs)
     return Stage(course, runs, jobs, stored, "confirm")
 

@@ -20,7 +20,7 @@ from tuner.study.record import Record
 
 def fail_every_trial(course: Course, record: Record, *reasons: tuple[str, str]) -> None:
     """End a trial for each reason and message."""
-    jobs = open_jobs(course.search, record, 100)
+    jobs = open_jobs(course, record)
     for reason, message in reasons:
         job = jobs.next_job()
         assert isinstance(job, Job)
@@ -29,7 +29,7 @@ def fail_every_trial(course: Course, record: Record, *reasons: tuple[str, str]) 
 
 def test_jobs_are_those_that_the_settings_ask_for(course_of: OpenCourse) -> None:
     course = course_of("search.trials=3", "search.grace_epochs=3")
-    jobs = open_jobs(course.search, record_of(course), 100)
+    jobs = open_jobs(course, record_of(course))
     job = jobs.next_job()
     assert isinstance(job, Job)
     assert job.until_samples == 900
@@ -37,6 +37,20 @@ def test_jobs_are_those_that_the_settings_ask_for(course_of: OpenCourse) -> None
     jobs.report(job, report(100, 0.5))
     jobs.report(job, report(300, 0.5))
     assert jobs.counts()["waiting"] == 1
+
+
+def test_all_trials_go_on_while_none_is_better_than_guessing_one_of_two_classes(
+    course_of: OpenCourse,
+) -> None:
+    course = course_of("search.grace_epochs=auto")
+    jobs = open_jobs(course, record_of(course))
+    for top1 in (0.6, 0.6, 0.7):
+        job = jobs.next_job()
+        assert isinstance(job, Job)
+        jobs.report(job, report(100, top1))
+    assert jobs.counts()["running"] == 1
+    going_on = [jobs.next_job(), jobs.next_job()]
+    assert [each.start_samples for each in going_on if isinstance(each, Job)] == [100, 100]
 
 
 def test_a_search_without_a_score_says_every_reason_once_and_keeps_its_rows(
@@ -88,7 +102,7 @@ def test_more_trials_are_not_promised_where_every_combination_has_failed(
     course = course_of("optim.lr=0.1", "optim.name=sgd", "search.max_failures=0")
     record = record_of(course)
     fail_three(course, record, "no such file")
-    jobs = open_jobs(course.search, record, 100)
+    jobs = open_jobs(course, record)
     assert jobs.next_job() is END
     error = no_score(jobs, record, inf)
     assert type(error) is RunError
@@ -99,7 +113,7 @@ def test_more_trials_are_not_promised_where_every_combination_has_failed(
 
 def fail_three(course: Course, record: Record, message: str) -> Jobs:
     """Start again, and let three trials fail with one error."""
-    jobs = open_jobs(course.search, record, 100)
+    jobs = open_jobs(course, record)
     for _ in range(3):
         job = jobs.next_job()
         assert isinstance(job, Job)
@@ -119,7 +133,7 @@ def train_without_ray(course: Course, record: Record) -> None:
 def over_budget(course: Course, *scores: float) -> Record:
     """Return the record of a search whose time is over, with a trial for each score."""
     record = record_of(course)
-    jobs = open_jobs(course.search, record, 100)
+    jobs = open_jobs(course, record)
     for score in scores:
         job = jobs.next_job()
         assert isinstance(job, Job)
@@ -182,7 +196,7 @@ def test_a_search_that_has_run_out_of_patience_says_so_and_how_to_go_on(
 ) -> None:
     course = course_of("search.patience=2", "search.scheduler=none")
     record = record_of(course)
-    jobs = open_jobs(course.search, record, 100)
+    jobs = open_jobs(course, record)
     while isinstance(job := jobs.next_job(), Job):
         jobs.report(job, report(900, 0.5 - job.trial_number / 10))
     for _ in range(2):  # at every start
@@ -199,7 +213,7 @@ def test_patience_that_ended_with_the_last_trial_is_not_told(
 ) -> None:
     course = course_of("search.patience=1", "search.scheduler=none", "search.trials=2")
     record = record_of(course)
-    jobs = open_jobs(course.search, record, 100)
+    jobs = open_jobs(course, record)
     while isinstance(job := jobs.next_job(), Job):
         jobs.report(job, report(900, 0.5))
     train_without_ray(course, record)
@@ -224,7 +238,7 @@ def test_a_used_up_space_is_told_once_at_every_start_and_nothing_is_started(
 ) -> None:
     course = course_of("optim.lr=0.1", "optim.name=sgd")
     record = record_of(course)
-    jobs = open_jobs(course.search, record, 100)
+    jobs = open_jobs(course, record)
     while isinstance(job := jobs.next_job(), Job):
         jobs.report(job, report(900, 0.5))
     for _ in range(2):
