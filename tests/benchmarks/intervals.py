@@ -24,6 +24,7 @@ from typing import Any
 
 from tuner.planning.environment import git_commit, processor, versions
 from tuner.planning.machine import look
+from tuner.reporting.another_seed import ROUNDING
 from tuner.settings.text import read_yaml
 
 NUM_SEARCHES = 10
@@ -66,7 +67,8 @@ def search_and_repeat(folder: Path, arguments: Sequence[str], number: int) -> di
     low, high = best["confirmed"]["interval"]
     scores = [score for score, _ in runs]
     is_inside = [line.split(", ")[1].startswith("inside") for _, line in runs]
-    assert is_inside == [low <= score <= high for score in scores], (runs, low, high)
+    within = [low - ROUNDING <= score <= high + ROUNDING for score in scores]
+    assert is_inside == within, (runs, low, high)
     told = ("mean", "interval", "pooled_spread", "degrees_of_freedom", "shrinkage")
     return {
         "trial_number": best["result"]["trial_number"],

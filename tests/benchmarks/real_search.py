@@ -162,8 +162,10 @@ def read_trials(case: Case, output: Path) -> list[Trial]:
 def run_for(command: Sequence[str], seconds: float, log: Path) -> float:
     """Runs a command for so long and ends all that it has started; returns its start, Unix seconds.
 
+    One that finds no time for another rung may end a little before.
+
     Raises:
-        SystemExit: It ended by itself.
+        SystemExit: It failed.
     """
     environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0"}
     with log.open("wb") as file:
@@ -177,8 +179,10 @@ def run_for(command: Sequence[str], seconds: float, log: Path) -> float:
             return began
         finally:
             end(process)
+    if process.returncode == 0:
+        return began
     print(log.read_text(errors="replace")[-4000:], file=sys.stderr)
-    sys.exit(f"{' '.join(command)}: ended by itself, {process.returncode}")
+    sys.exit(f"{' '.join(command)}: failed, {process.returncode}")
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
