@@ -27,8 +27,8 @@ from tuner.search_logic.rung_data import Lengths, as_targets, chosen, spread
 NUM_SEEN = 140
 NUM_FITTED = 90
 MAX_ITERATIONS = 7
-# Trials that it also sees before they train.
-NUM_UNTRAINED = 20
+# Of so many scores one is also shown as the trial was before it trained.
+SCORES_TO_AN_UNTRAINED = 8
 # Trials without a score that the model sees, and as many that fit into memory beside those that do
 # not.
 NUM_WITHOUT_SCORE = 30
@@ -102,7 +102,7 @@ def _learned(cube: Cube, history: Sequence[Observation], lengths: Lengths) -> Mo
     trials = [each.trial for each in scores]
     failed = spread(_in_state(history, "failed"), NUM_WITHOUT_SCORE)
     # Before it trains, every setting is as poor as the poorest: that tells what length is worth.
-    untrained = spread(list(dict.fromkeys(trials)), NUM_UNTRAINED)
+    untrained = spread(list(dict.fromkeys(trials)), len(scores) // SCORES_TO_AN_UNTRAINED)
     points = _points(cube, history, [*trials, *failed, *untrained])
     places = [lengths.place(each.length) for each in scores]
     places += [1.0] * len(failed) + [0.0] * len(untrained)
