@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, Self
 
 import numpy as np
-from scipy.linalg import cho_solve, lapack, solve_triangular
+from scipy.linalg import cho_solve, lapack
 from scipy.optimize import minimize
 from scipy.special import log_ndtr, ndtr
 from threadpoolctl import ThreadpoolController
@@ -118,7 +118,7 @@ class Process:
     def mean_and_sd(self, points: Floats) -> tuple[Floats, Floats]:
         """What is expected at the points, and its standard deviation, without the noise."""
         near = self._near(points)
-        solved = solve_triangular(self._factor, near.T, lower=True, check_finite=False)
+        solved, _ = lapack.dtrtrs(self._factor, near.T, lower=1)
         shares = np.maximum(1 - np.einsum("ij,ij->j", solved, solved), SMALLEST_VARIANCE)
         return near @ self._weights + self.level, np.sqrt(self._variance * shares)
 

@@ -27,11 +27,12 @@ from tuner.search_logic.rung_data import Lengths, as_targets, chosen, spread
 NUM_SEEN = 140
 NUM_FITTED = 90
 MAX_ITERATIONS = 7
+MAX_ITERATIONS_OF_ROOM = 4
 # Of so many scores one is also shown as the trial was before it trained.
 SCORES_TO_AN_UNTRAINED = 8
 # Trials without a score that the model sees, and as many that fit into memory beside those that do
 # not.
-NUM_WITHOUT_SCORE = 30
+NUM_WITHOUT_SCORE = 20
 # What settings that rather do not fit into memory are put behind the others by.
 UNFIT = -1e6
 # Median and spread of the log-normal priors. That of a parameter's lengthscale grows with the root
@@ -137,7 +138,7 @@ def _room(cube: Cube, history: Sequence[Observation]) -> Process | None:
     prior = _prior(cube)
     of_settings = Prior(np.delete(prior.mean, -2), np.delete(prior.sd, -2), cube.groups)
     features = cube.features(points)
-    scales = fit_scales(features, verdicts, of_settings, max_iterations=MAX_ITERATIONS)
+    scales = fit_scales(features, verdicts, of_settings, max_iterations=MAX_ITERATIONS_OF_ROOM)
     return Process.seen(features, verdicts, scales, of_settings)
 
 
