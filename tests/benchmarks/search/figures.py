@@ -137,9 +137,15 @@ def _figures(name: str, curves: Mapping[str, Curves], samples: Places) -> dict[s
         "against": {
             other: comparison
             for other in curves
-            if other != name and (comparison := _against(mine, curves[other]))
+            if _is_compared(name, other) and (comparison := _against(mine, curves[other]))
         },
     }
+
+
+def _is_compared(name: str, other: str) -> bool:
+    """This program with all others, these with the few that stand for a user's other choices."""
+    rivals = name.startswith("tuner-") or other == RIVAL or other.startswith("one-epoch")
+    return name != other and rivals
 
 
 def _by_share(values: Array, samples: Places) -> dict[str, Any]:

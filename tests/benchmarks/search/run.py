@@ -158,7 +158,12 @@ def page(block: Block, algorithms: dict[str, Any], names: Sequence[str]) -> str:
 
 
 def provenance(asked: argparse.Namespace) -> dict[str, Any]:
-    given = {"--slots": asked.slots, "--full-trainings": asked.full_trainings}
+    given = {
+        "--algorithms": asked.algorithms if asked.algorithms != EVERY else None,
+        "--tasks": asked.tasks,
+        "--slots": asked.slots,
+        "--full-trainings": asked.full_trainings,
+    }
     changed = "".join(f" {key} {','.join(value)}" for key, value in given.items() if value)
     return {
         "command": f"python -m tests.benchmarks.search.run {asked.what} {asked.to}{changed}",
