@@ -28,6 +28,8 @@ from tests.benchmarks.search.tasks import Reference
 from tuner.files import write_json, write_text
 from tuner.planning.environment import git_commit, processor, versions
 
+UNKNOWN_TASK = "#na#"  # the surrogate's code for a task that it does not know
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -63,7 +65,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, default=Path("../shared/data/hpo"))
     parser.add_argument("--store", type=Path, default=Path("results/search-runs"))
     parser.add_argument("--algorithms", type=listed, default=EVERY, help="NAME or NAME@VERSION, …")
-    parser.add_argument("--tasks", type=listed, help="default: the development tasks and DeepOBS")
+    parser.add_argument(
+        "--tasks",
+        type=listed,
+        help="default: the development tasks and DeepOBS; "
+        "others: those of LCBench that nothing was developed on",
+    )
     parser.add_argument("--seeds", type=int, help="default: 5; of finalists 20")
     parser.add_argument("--slots", type=listed, help="default: 4; of finalists 1,4,8")
     parser.add_argument("--full-trainings", type=listed, help="default: 12; of finalists 3,12")
@@ -82,6 +89,12 @@ def parse_arguments() -> argparse.Namespace:
     return asked
 
 
+def other_tasks(data: Path) -> list[str]:
+    """The tasks of LCBench that nothing was developed on."""
+    names = lcbench.list_tasks(data / "lcbench")
+    return [name for name in names if name not in (*lcbench.DEVELOPMENT, UNKNOWN_TASK)]
+
+
 def listed(text: str) -> list[str]:
     return text.split(",")
 
@@ -94,6 +107,7 @@ def plan_blocks(asked: argparse.Namespace) -> Iterable[Block]:
     for num_slots in map(int, slots):
         for length in map(float, lengths):
             tasks = asked.tasks or lcbench.DEVELOPMENT
+            tasks = other_tasks(asked.data) if tasks == ["others"] else tasks
             yield Block("LCBench", tasks, Setting(num_slots, length))
         if not asked.tasks:
             yield Block("DeepOBS", deepobs.TASKS, Setting(num_slots, 3))
@@ -160,6 +174,7 @@ def page(block: Block, algorithms: dict[str, Any], names: Sequence[str]) -> str:
 def provenance(asked: argparse.Namespace) -> dict[str, Any]:
     given = {
         "--algorithms": asked.algorithms if asked.algorithms != EVERY else None,
+        "--seeds": [str(asked.seeds)],
         "--tasks": asked.tasks,
         "--slots": asked.slots,
         "--full-trainings": asked.full_trainings,
