@@ -20,7 +20,7 @@ from tuner.search_logic.gp import (
     on_one_thread,
 )
 from tuner.search_logic.history import Observation, State
-from tuner.search_logic.rung_data import Lengths, as_targets, chosen, spread
+from tuner.search_logic.rung_data import Lengths, Score, as_targets, chosen, spread
 
 # Scores that the model sees, and how much of all that it sees its scales are fitted on: what both
 # cost.
@@ -100,29 +100,39 @@ class Model:
 
 def _learned(cube: Cube, history: Sequence[Observation], lengths: Lengths) -> Model:
     scores = chosen(history, NUM_SEEN)
-    trials = [each.trial for each in scores]
-    failed = spread(_in_state(history, "failed"), NUM_WITHOUT_SCORE)
-    # Before it trains, every setting is as poor as the poorest: that tells what length is worth.
-    untrained = spread(list(dict.fromkeys(trials)), len(scores) // SCORES_TO_AN_UNTRAINED)
-    points = _points(cube, history, [*trials, *failed, *untrained])
-    places = [lengths.place(each.length) for each in scores]
-    places += [1.0] * len(failed) + [0.0] * len(untrained)
-    inputs = _at(cube.features(points), np.array(places))
-    targets = as_targets(np.array([each.score for each in scores]))
-    poorest = np.full(len(failed) + len(untrained), targets.min())
-    targets = np.append(targets, poorest)
-    prior = _prior(cube)
+    inputs, targets = _shown(cube, history, scores, lengths)
     fitted = np.unique(np.linspace(0, len(inputs) - 1, NUM_FITTED).astype(int))
+    prior = _prior(cube)
     scales = fit_scales(inputs[fitted], targets[fitted], prior, max_iterations=MAX_ITERATIONS)
     process = Process.seen(inputs, targets, scales, prior)
     running = _in_state(history, "running")
     if running:
         believed = cube.features(_points(cube, history, running))
         process = process.believing(_at(believed, 1.0))
-    known = _points(cube, history, list(dict.fromkeys([*trials, *running])))
+    trials = dict.fromkeys([*(each.trial for each in scores), *running])
+    known = _points(cube, history, list(trials))
     expected = process.mean(_at(cube.features(known), 1.0))
     order = np.argsort(-expected, kind="stable")
     return Model(cube, process, _room(cube, history), known[order], float(expected[order[0]]))
+
+
+def _shown(
+    cube: Cube, history: Sequence[Observation], scores: Sequence[Score], lengths: Lengths
+) -> tuple[Floats, Floats]:
+    """What the model learns from: points with their length, and their targets.
+
+    Beside the scores these are trials that failed, as poor as the poorest at the full length, and
+    as poor some trials before they train: that tells what length is worth.
+    """
+    trials = [each.trial for each in scores]
+    failed = spread(_in_state(history, "failed"), NUM_WITHOUT_SCORE)
+    untrained = spread(list(dict.fromkeys(trials)), len(scores) // SCORES_TO_AN_UNTRAINED)
+    places = [lengths.place(each.length) for each in scores]
+    places += [1.0] * len(failed) + [0.0] * len(untrained)
+    features = cube.features(_points(cube, history, [*trials, *failed, *untrained]))
+    targets = as_targets(np.array([each.score for each in scores]))
+    poorest = np.full(len(failed) + len(untrained), targets.min())
+    return _at(features, np.array(places)), np.append(targets, poorest)
 
 
 def _room(cube: Cube, history: Sequence[Observation]) -> Process | None:

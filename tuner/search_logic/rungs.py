@@ -90,13 +90,11 @@ class Rung:
     def keeps_slot(self, number: int) -> bool:
         """Whether a trial that has just come here goes on at once.
 
-        It is among the top, and where all are, better than those that wait: once a search was
-        killed the best of them goes first, so it does here.
+        It is among the top, and better than all that wait: once a search was killed the best of
+        them goes first, so it does here.
         """
-        if not self.is_top(number):
-            return False
-        is_behind = any(each < self._key(number) for each in self._waiting[:1])
-        return not (self._tells_nothing and is_behind)
+        is_best = all(self._key(number) < waiting for waiting in self._waiting[:1])
+        return is_best and self.is_top(number)
 
     def promotable(self, at_least: int = 0, fits: Fits = lambda _: True) -> int | None:
         """The best trial that waits here, is among the top, and `fits`; None without one."""

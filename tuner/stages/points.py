@@ -95,7 +95,7 @@ def say_points(search: Search, points: Points) -> None:
     """Prints how many settings are taken from where, and what was done with them."""
     asked = search.config.search.points
     if asked is None:
-        say_own(search, points)
+        say_defaults(search, points)
         return
     path = Path(asked)
     if points.source != source_of(search, path):
@@ -114,7 +114,7 @@ def say_points(search: Search, points: Points) -> None:
     say_under("points", f"first {what} of {shown_path(path)}: {taken}", *notes(search, points))
 
 
-def say_own(search: Search, points: Points) -> None:
+def say_defaults(search: Search, points: Points) -> None:
     """Prints the defaults where a new search begins with them."""
     if points.filled:
         own = flatten(search.config)

@@ -48,7 +48,7 @@ def chance_score(asked: SearchConfig, num_classes: int, num_validation: int) -> 
     """Returns the score that a guess of the class stays below, but for one time in a thousand.
 
     -inf where `search.grace_epochs` is set, and for a metric that is no share of the images: then
-    the first rung counts as it is.
+    every rung counts as it is.
     """
     num_guesses = {"top1": 1, "balanced_top1": 1, "top5": 5}.get(asked.metric, num_classes)
     if asked.grace_epochs != "auto" or num_guesses >= num_classes:
