@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,20 @@ def test_what_a_work_raises_is_told_and_a_lost_process_is_a_new_one_for_the_next
     assert len(set(ours)) == 3
     assert not any(is_left(pid) for pid in (*ours, *others))
     assert ray.available_resources()["CPU"] == MACHINE.cpus
+
+
+def test_a_process_that_came_up_too_late_to_be_waited_for_is_ended_where_it_hangs(
+    session: RaySession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as stack:
+        with monkeypatch.context() as patch:
+            patch.setattr(measure, "GRACE_S", 0.01)
+            started = stack.enter_context(probes(session, PLAN, work, {}))
+        pids = [each["pid"] for each in started.measure({}, 0.0)]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)  # it hears nothing that Ray tells it
+        monkeypatch.setattr(measure, "EXIT_TIMEOUT_S", 2.0)
+    assert not any(map(is_left, pids))
 
 
 def test_the_share_of_a_card_is_measured_and_leaves_nothing(

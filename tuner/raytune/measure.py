@@ -51,10 +51,10 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A started probe; `pid` is None where its process never came up."""
+    """A started probe, and the call that tells its process once that is up."""
 
     actor: Any
-    pid: int | None
+    ready: Any
 
 
 class Probes:
@@ -81,10 +81,9 @@ class Probes:
     def start(self, num_probes: int) -> None:
         """Starts so many more; returns when their processes are up."""
         actors = [self._actor_class.remote(*self._arguments) for _ in range(num_probes)]
-        told = self._results([actor.ready.remote() for actor in actors], GRACE_S)
-        self._running += [
-            Running(actor, ready.get("pid")) for actor, ready in zip(actors, told, strict=True)
-        ]
+        started = [Running(actor, actor.ready.remote()) for actor in actors]
+        self._results([each.ready for each in started], GRACE_S)
+        self._running += started
 
     def measure(
         self, settings: Mapping[str, Any], seconds: float, *, num_side_by_side: int | None = None
@@ -212,9 +211,10 @@ def end(running: Sequence[Running]) -> None:
 
     processes = []
     for each in running:
+        is_up, _ = ray.wait([each.ready], timeout=0)
         with suppress(psutil.NoSuchProcess):
-            if each.pid is not None:
-                process = psutil.Process(each.pid)
+            if is_up and (pid := answer(each.ready).get("pid")):
+                process = psutil.Process(pid)
                 processes += [process, *process.children(recursive=True)]
         ray.kill(each.actor)
     _, alive = psutil.wait_procs(processes, timeout=EXIT_TIMEOUT_S)
